@@ -1,0 +1,152 @@
+"""What an engine is: the protocols that adapters fulfil and that steps call.
+
+An adapter is found by entry point (group `voicejobs.engines`) as a class that fulfils `EngineClass`. Its module
+imports no model library at import time: the class is looked at in processes that never load a model.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from voicejobs.audio.types import Pcm, WindowResult
+
+EngineKind = Literal["recogniser", "vad"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """Say which engine to load and how; equal specs share engine processes.
+
+    Args:
+        engine: entry point name, for example `whisper`.
+        model: catalogue name, for example `base`; empty where the engine needs no weights.
+        model_dir: absolute folder with the verified files; empty where none are needed.
+        device: `cpu` or `cuda:0`.
+        compute_type: number format, for example `int8`; empty for the default of the engine.
+        threads: CPU threads of one engine process.
+        params: further settings of the engine, JSON values, as a tuple of pairs so that the spec hashes.
+    """
+
+    engine: str
+    model: str = ""
+    model_dir: str = ""
+    device: str = "cpu"
+    compute_type: str = ""
+    threads: int = 1
+    params: tuple[tuple[str, Any], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Build a spec from `to_json`."""
+        values = dict(data)
+        values["params"] = tuple((str(name), value) for name, value in values.get("params", ()))
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class RecogniseOptions:
+    """Options of recognition that change the text; windows with equal options may share a batch.
+
+    Args:
+        language: ISO 639-1 code; None lets the engine tell.
+        task: `transcribe`, or `translate` to English.
+        word_timestamps: give each word its times.
+        beam_size: beams at temperature 0.
+        temperatures: fallback ladder, tried in order while a window looks bad.
+        initial_prompt: text that biases spelling; empty for none.
+        hotwords: words to expect; empty for none.
+    """
+
+    language: str | None = None
+    task: Literal["transcribe", "translate"] = "transcribe"
+    word_timestamps: bool = False
+    beam_size: int = 5
+    temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    initial_prompt: str = ""
+    hotwords: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Build options from `to_json`; unknown names are an error."""
+        values = dict(data)
+        if "temperatures" in values:
+            values["temperatures"] = tuple(values["temperatures"])
+        return cls(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFacts:
+    """What the host must know of an engine before it loads one.
+
+    Args:
+        kind: what it does.
+        needs_model: whether the catalogue must have the model.
+        max_batch: windows that one call may take on this device (1 for whisper on a CPU).
+        call_timeout_s: seconds after which a call of one window counts as hung.
+        memory_bytes: resident memory of one loaded engine process, for admission; 0 where unknown.
+    """
+
+    kind: EngineKind
+    needs_model: bool
+    max_batch: int = 1
+    call_timeout_s: float = 600.0
+    memory_bytes: int = 0
+
+
+@runtime_checkable
+class Recogniser(Protocol):
+    """Turn windows of speech into text."""
+
+    def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
+        """Return one result for each window (at most 30 s each), in order.
+
+        The text is a function of the samples, the options and the weights alone: sampling is seeded by the window.
+        """
+        ...
+
+    def detect_language(self, window: Pcm) -> tuple[str, float]:
+        """Return the ISO 639-1 code of the speech in `window` and its probability 0..1."""
+        ...
+
+
+@runtime_checkable
+class VoiceActivityDetector(Protocol):
+    """Tell speech from everything else."""
+
+    frame_samples: ClassVar[int]
+    """Samples of one frame at 16 kHz (512 for silero)."""
+
+    def probabilities(self, block: Pcm, state: bytes) -> tuple[NDArray[np.float32], bytes]:
+        """Return the speech probability 0..1 of each frame of `block`, and the state for the next block.
+
+        `state` is empty for the first block of a recording. A block holds a whole number of frames, save the
+        last of a recording, which is padded with silence.
+        """
+        ...
+
+
+class EngineClass(Protocol):
+    """What an entry point of the group `voicejobs.engines` names."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def facts(cls, spec: EngineSpec) -> EngineFacts:
+        """Return the facts, without importing a model library."""
+        ...
+
+    @classmethod
+    def load(cls, spec: EngineSpec) -> "Recogniser | VoiceActivityDetector":
+        """Load the model; called once, in the engine process."""
+        ...

@@ -1,0 +1,303 @@
+"""Every error that voicejobs raises, in one tree.
+
+    VoicejobsError
+    |-- Permanent                 trying again cannot help
+    |   |-- InputError            something is wrong with this input, and only with it
+    |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
+    |   |   |   InputChanged, TooLong
+    |   |-- OutputExists, OutputUnwritable
+    |   |-- BadOption, UnknownPipeline, UnknownStep, UnknownEngine, UnknownModel, ModelUnavailable,
+    |   |   ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord
+    |   `-- Poison                its processes died under it too often
+    |-- Transient                 a later attempt may succeed
+    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, OutOfMemory, DiskFull,
+    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    `-- Interruption              no failure: the work was stopped on purpose
+        |-- Cancelled, LeaseLost, ShuttingDown
+
+`code` is stable and documented in docs/errors.md; `hint` says what to do about it.
+"""
+
+from typing import Any, ClassVar
+
+
+class VoicejobsError(Exception):
+    """Say what is wrong (`message`) and what to do (`hint`), under a stable `code`.
+
+    Args:
+        message: what is wrong, naming the file or the setting at fault.
+        hint: what to do; the default of the class where it is left out.
+        details: JSON values that help a machine (limits, sizes, names).
+    """
+
+    code: ClassVar[str] = "error"
+    default_hint: ClassVar[str] = ""
+
+    def __init__(self, message: str, *, hint: str | None = None, **details: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = self.default_hint if hint is None else hint
+        self.details = details
+
+    def to_json(self) -> dict[str, Any]:
+        """Return `{"code", "message", "hint", "details"}` as JSON values."""
+        return {"code": self.code, "message": self.message, "hint": self.hint, "details": self.details}
+
+
+class Permanent(VoicejobsError):
+    """Trying again cannot help."""
+
+    code = "permanent"
+
+
+class Transient(VoicejobsError):
+    """A later attempt may succeed."""
+
+    code = "transient"
+
+
+class Interruption(VoicejobsError):
+    """Work was stopped on purpose; nothing failed."""
+
+    code = "interrupted"
+
+
+class InputError(Permanent):
+    """Something is wrong with one input, and only with it."""
+
+    code = "bad_input"
+    default_hint = "Check that the file plays in a media player, then run the command again."
+
+
+class EmptyFile(InputError):
+    """The file holds no bytes, or no audio at all."""
+
+    code = "empty_file"
+    default_hint = "The recording is empty: copy or export it again."
+
+
+class NotAudio(InputError):
+    """No decoder on the list recognises the file."""
+
+    code = "not_audio"
+    default_hint = "Check what the file really is; export it as WAV, FLAC, MP3, M4A or Opus."
+
+
+class NoAudioStream(InputError):
+    """The file is a valid container without sound."""
+
+    code = "no_audio_stream"
+    default_hint = "The file has no audio track: nothing can be transcribed from it."
+
+
+class BadHeader(InputError):
+    """The header promises a rate or a number of channels that no recording has."""
+
+    code = "bad_header"
+    default_hint = "The header of the file is damaged: export the recording again."
+
+
+class Damaged(InputError):
+    """The file opens, and its audio cannot be decoded."""
+
+    code = "damaged"
+    default_hint = "The recording is damaged: copy or export it again."
+
+
+class Unreadable(InputError):
+    """The operating system does not let us read the file."""
+
+    code = "unreadable"
+    default_hint = "Give the user that runs voicejobs the right to read it."
+
+
+class NotFound(InputError):
+    """The file is not there."""
+
+    code = "not_found"
+    default_hint = "Check the path."
+
+
+class InputChanged(InputError):
+    """The file is not the one that was submitted."""
+
+    code = "input_changed"
+    default_hint = "The file was changed after it was submitted: run the command again."
+
+
+class TooLong(InputError):
+    """The decoded audio passes the configured limit."""
+
+    code = "too_long"
+    default_hint = "Cut the recording, or raise VOICEJOBS_MAX_AUDIO_S."
+
+
+class OutputExists(Permanent):
+    """A file that voicejobs did not write is in the way."""
+
+    code = "output_exists"
+    default_hint = "Move the file away, choose another output folder, or use --force."
+
+
+class OutputUnwritable(Permanent):
+    """The output cannot be written."""
+
+    code = "output_unwritable"
+    default_hint = "Check the rights and the free space of the output folder."
+
+
+class BadOption(Permanent):
+    """An option has a value that voicejobs cannot use."""
+
+    code = "bad_option"
+
+
+class UnknownPipeline(Permanent):
+    """No pipeline has this name."""
+
+    code = "unknown_pipeline"
+
+
+class UnknownStep(Permanent):
+    """No step has this name, or not in this version."""
+
+    code = "unknown_step"
+
+
+class UnknownEngine(Permanent):
+    """No engine has this name."""
+
+    code = "unknown_engine"
+
+
+class UnknownModel(Permanent):
+    """The catalogue holds no model of this name."""
+
+    code = "unknown_model"
+    default_hint = "`voicejobs models list` shows the names."
+
+
+class ModelUnavailable(Permanent):
+    """None of the sources of a model could deliver it."""
+
+    code = "model_unavailable"
+    default_hint = "Check the network, or copy the files by hand into the models folder."
+
+
+class ModelCorrupt(Permanent):
+    """A model file does not have the hash that the catalogue names."""
+
+    code = "model_corrupt"
+    default_hint = "Run `voicejobs models pull NAME` to fetch it again."
+
+
+class ExtraMissing(Permanent):
+    """An optional dependency is not installed."""
+
+    code = "extra_missing"
+
+
+class SchemaMismatch(Permanent):
+    """The database is not at the revision that this version needs."""
+
+    code = "schema_mismatch"
+    default_hint = "Run `voicejobs db upgrade`."
+
+
+class NoSuchRecord(Permanent):
+    """No row has this id."""
+
+    code = "no_such_record"
+
+
+class Poison(Permanent):
+    """The processes that worked on a job died under it too often."""
+
+    code = "poison"
+    default_hint = "The recording crashes the worker: report it, and transcribe the others without it."
+
+
+class DecoderCrash(Transient):
+    """The decoder process died on this input."""
+
+    code = "decoder_crash"
+    default_hint = "The recording crashes the decoder: convert it with another program and try again."
+
+
+class DecoderTimeout(Transient):
+    """The decoder process made no progress for too long."""
+
+    code = "decoder_timeout"
+    default_hint = "The recording stalls the decoder: convert it with another program and try again."
+
+
+class EngineCrash(Transient):
+    """An engine process died."""
+
+    code = "engine_crash"
+
+
+class EngineTimeout(Transient):
+    """An engine process did not answer in time."""
+
+    code = "engine_timeout"
+
+
+class OutOfMemory(Transient):
+    """An engine ran out of memory."""
+
+    code = "out_of_memory"
+    default_hint = "Use a smaller model, or fewer engine processes (VOICEJOBS_ENGINE_PROCESSES)."
+
+
+class DiskFull(Transient):
+    """The disk is full."""
+
+    code = "disk_full"
+    default_hint = "Free some space; work goes on by itself."
+
+
+class BrokerUnavailable(Transient):
+    """The Redis-protocol server cannot be reached."""
+
+    code = "broker_unavailable"
+    default_hint = "Check VOICEJOBS_BROKER_URL and that the server runs."
+
+
+class DatabaseUnavailable(Transient):
+    """The database cannot be reached."""
+
+    code = "database_unavailable"
+    default_hint = "Check VOICEJOBS_DATABASE_URL and that the server runs."
+
+
+class StackUnavailable(Transient):
+    """The embedded stack did not start, or ended under us."""
+
+    code = "stack_unavailable"
+    default_hint = "Read the log named in the message, then run the command again: it resumes."
+
+
+class Internal(Transient):
+    """An error that voicejobs did not foresee."""
+
+    code = "internal"
+    default_hint = "Run the command again; if it stays, report it with the output of `voicejobs job show`."
+
+
+class Cancelled(Interruption):
+    """The job was cancelled."""
+
+    code = "cancelled"
+
+
+class LeaseLost(Interruption):
+    """Another worker owns the step run by now."""
+
+    code = "lease_lost"
+
+
+class ShuttingDown(Interruption):
+    """The worker is going down; the step run goes back to the queue."""
+
+    code = "shutting_down"

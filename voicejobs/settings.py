@@ -1,0 +1,151 @@
+"""The settings, and the one place in the library that reads the environment."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Self
+
+from voicejobs.errors import BadOption
+
+PREFIX = "VOICEJOBS_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Hold every setting; `VOICEJOBS_<FIELD IN CAPITALS>` sets it, docs/settings.md explains it.
+
+    Args:
+        state_dir: folder of the embedded stack: database, decoded audio, logs.
+        models_dir: folder of verified model files.
+        broker_url: Redis-protocol server; empty starts a private Valkey.
+        database_url: SQLAlchemy URL of Postgres (`postgresql+psycopg://`); empty uses SQLite in the state folder.
+        local_workers: whether commands start workers on this machine when the servers are external.
+        engine_processes: engine processes of one worker; 0 means as many as cores and memory allow.
+        lease_s: seconds after which a silent worker loses its step runs.
+        max_attempts: failures after which a transient error becomes final.
+        max_audio_s: longest decoded audio of one file, in seconds.
+        max_decoded_bytes: most bytes of decoded PCM of one file.
+        decode_memory_bytes: address space of one decoder process.
+        engine_idle_s: seconds after which an unused engine process ends; 0 never.
+        window_jobs: jobs sent to the broker and not ended; 0 derives it from the slots.
+        linger_s: seconds that the embedded stack outlives its last client.
+        offline: never ask the model hub.
+        hub_url: base address of the model hub.
+        log_level: level of the log files.
+        fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
+        fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
+        fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
+    """
+
+    state_dir: Path
+    models_dir: Path
+    broker_url: str = ""
+    database_url: str = ""
+    local_workers: bool = True
+    engine_processes: int = 0
+    lease_s: float = 60.0
+    max_attempts: int = 3
+    max_audio_s: float = 48 * 3600.0
+    max_decoded_bytes: int = 48 * 3600 * 32_000
+    decode_memory_bytes: int = 1 << 30
+    engine_idle_s: float = 300.0
+    window_jobs: int = 0
+    linger_s: float = 3.0
+    offline: bool = False
+    hub_url: str = "https://huggingface.co"
+    log_level: str = "INFO"
+    fake_cost_base_s: float = 0.0
+    fake_cost_window_s: float = 0.0
+    fake_cost_mode: str = "sleep"
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+        """Read `VOICEJOBS_*` (and the XDG folders) from `environ`, by default the process environment.
+
+        Raises:
+            BadOption: a value has the wrong form, or a name with our prefix is unknown.
+        """
+        env = os.environ if environ is None else environ
+        defaults: dict[str, object] = {
+            "state_dir": _base_dir(env, "XDG_STATE_HOME", ".local/state") / "voicejobs",
+            "models_dir": _base_dir(env, "XDG_CACHE_HOME", ".cache") / "voicejobs" / "models",
+        }
+        known = {PREFIX + field.name.upper(): field for field in fields(cls)}
+        for name, text in env.items():
+            if not name.startswith(PREFIX) or text == "":
+                continue
+            field = known.get(name)
+            if field is None:
+                raise BadOption(f"{name} is no setting of voicejobs", hint="docs/settings.md lists the settings.")
+            defaults[field.name] = _coerce(name, str(field.type), text)
+        return cls(**defaults)  # type: ignore[arg-type]
+
+    def to_env(self) -> dict[str, str]:
+        """Return the environment that makes `from_env` give these settings again, for child processes."""
+        return {
+            PREFIX + field.name.upper(): _to_text(getattr(self, field.name))
+            for field in fields(self)
+            if getattr(self, field.name) != ""
+        }
+
+    @property
+    def blobs_dir(self) -> Path:
+        """Return the folder of blobs and decoded audio."""
+        return self.state_dir / "blobs"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Return the folder of log files."""
+        return self.state_dir / "logs"
+
+    @property
+    def runtime_dir(self) -> Path:
+        """Return a short private folder for sockets: a unix socket path holds 107 bytes at most."""
+        digest = sha256(os.fsencode(self.state_dir.absolute())).hexdigest()[:12]
+        return Path(tempfile.gettempdir()) / f"voicejobs-{os.getuid()}-{digest}"
+
+    @property
+    def effective_database_url(self) -> str:
+        """Return the database URL, SQLite in the state folder where none is set."""
+        return self.database_url or f"sqlite:///{self.state_dir / 'voicejobs.db'}"
+
+
+def inherited_environment() -> dict[str, str]:
+    """Return a copy of the process environment without our settings, to build that of a child process."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+
+
+def _base_dir(env: Mapping[str, str], variable: str, fallback: str) -> Path:
+    """Return the XDG folder, which the specification wants absolute."""
+    value = env.get(variable, "")
+    return Path(value) if value.startswith("/") else Path(env.get("HOME") or str(Path.home())) / fallback
+
+
+def _coerce(name: str, kind: str, text: str) -> object:
+    """Convert the text of a variable to the type of its field."""
+    kind = kind.removeprefix("<class '").removesuffix("'>").rsplit(".", maxsplit=1)[-1]
+    try:
+        if kind == "bool":
+            return {
+                "1": True,
+                "true": True,
+                "yes": True,
+                "on": True,
+                "0": False,
+                "false": False,
+                "no": False,
+                "off": False,
+            }[text.lower()]
+        if kind == "Path":
+            return Path(text).expanduser().absolute()
+        return {"int": int, "float": float, "str": str}[kind](text)
+    except (KeyError, ValueError):
+        raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
+
+
+def _to_text(value: object) -> str:
+    """Write a value as `_coerce` reads it."""
+    return ("1" if value else "0") if isinstance(value, bool) else str(value)
