@@ -95,6 +95,7 @@ class EngineFacts:
         max_batch: windows that one call may take on this device (1 for whisper on a CPU).
         call_timeout_s: seconds after which a call of one window counts as hung.
         memory_bytes: resident memory of one loaded engine process, for admission; 0 where unknown.
+        doubt_batches: decode a window again alone where its result from a shared batch looks wrong for its length.
     """
 
     kind: EngineKind
@@ -102,6 +103,7 @@ class EngineFacts:
     max_batch: int = 1
     call_timeout_s: float = 600.0
     memory_bytes: int = 0
+    doubt_batches: bool = True
 
 
 @runtime_checkable

@@ -1,0 +1,186 @@
+"""What a job still misses, as Celery signatures: chains for what follows in line, groups for what can run beside it.
+
+A canvas is a plan to throw away: the rows and the leases decide whether a message still means anything.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection
+
+from voicejobs.messages import queue_name, task_name
+from voicejobs.pipelines.pipeline import SOURCE, Node, Pipeline
+from voicejobs.store.jobs import NewStepRun, blocked_step_runs, insert_step_runs, release_join
+from voicejobs.store.states import StepState
+
+if TYPE_CHECKING:  # producers insert rows and build no canvas: they need not import Celery
+    from celery import Celery
+    from celery.canvas import Signature
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Name a step run that a job still misses."""
+
+    id: str
+    job_id: str
+    node: str
+    step: str
+    queue: str
+    is_ready: bool
+
+
+def first_rows(
+    pipeline: Pipeline, *, done: frozenset[str] = frozenset(), inputs: Mapping[str, Any] | None = None
+) -> list[NewStepRun]:
+    """Return the step runs that a new job starts with.
+
+    Nodes that fan out, and nodes in `done`, get none: the rows of the former are created by the commit of the
+    step that knows how many there are, the output of the latter is known. `inputs` goes to the nodes that are
+    ready, and tells them where to find what was done before.
+    """
+    return [
+        NewStepRun(
+            node=node.name,
+            step=node.step,
+            step_version=node.definition.version,
+            queue=node.definition.queue,
+            depth=_depth(pipeline, node) if not done else 0,
+            state=StepState.QUEUED if _is_ready(node, done) else StepState.BLOCKED,
+            inputs=inputs if _is_ready(node, done) else None,
+        )
+        for node in pipeline.nodes
+        if node.name not in done and not node.fan_out
+    ]
+
+
+def _is_ready(node: Node, done: frozenset[str]) -> bool:
+    """Tell whether a node waits for nothing but the job's input and nodes in `done`."""
+    return all(name == SOURCE or name in done for name in node.inputs)
+
+
+def _depth(pipeline: Pipeline, node: Node) -> int:
+    """Return the number of nodes on the longest way from the job's input to `node`."""
+    return max((1 + _depth(pipeline, pipeline.node(name)) for name in node.inputs if name != SOURCE), default=0)
+
+
+def release(
+    connection: Connection, pipeline: Pipeline, job_id: str, node: str, output: Mapping[str, Any]
+) -> list[Missing]:
+    """Create and queue what the commit of `node` makes ready, in the transaction of that commit.
+
+    Returns:
+        What `build` needs to know of the job now: what became ready, and what is blocked behind it.
+    """
+    ready: list[Missing] = []
+    blocked: list[Missing] = []
+    for following in pipeline.after(node):
+        definition = following.definition
+        if following.fan_out == node:
+            rows = [
+                NewStepRun(
+                    node=following.name,
+                    step=following.step,
+                    step_version=definition.version,
+                    queue=definition.queue,
+                    depth=_depth(pipeline, following),
+                    state=StepState.QUEUED,
+                    shard=shard,
+                    inputs=inputs,
+                )
+                for shard, inputs in enumerate(output["shards"])
+            ]
+            ids = insert_step_runs(connection, job_id, rows)
+            ready += [_missing(job_id, following, step_run_id) for step_run_id in ids]
+            if len(ids) == 1:
+                blocked = _blocked(connection, pipeline, job_id)
+        elif not _waits_for_fan_out(following, ready, pipeline):
+            released = release_join(connection, job_id, following.name, following.inputs)
+            if released is not None:
+                ready.append(_missing(job_id, following, released))
+    return ready + blocked
+
+
+def _blocked(connection: Connection, pipeline: Pipeline, job_id: str) -> list[Missing]:
+    """Return the blocked step runs of a job."""
+    return [
+        replace(_missing(job_id, pipeline.node(node), step_run_id), is_ready=False)
+        for step_run_id, node in blocked_step_runs(connection, job_id)
+    ]
+
+
+def _waits_for_fan_out(node: Node, ready: Sequence[Missing], pipeline: Pipeline) -> bool:
+    """Tell whether `node` joins step runs that this very commit has created."""
+    created = {missing.node for missing in ready}
+    return any(name in created and pipeline.node(name).fan_out for name in node.inputs)
+
+
+def _missing(job_id: str, node: Node, step_run_id: str) -> Missing:
+    """Describe a ready step run."""
+    return Missing(step_run_id, job_id, node.name, node.step, node.definition.queue, is_ready=True)
+
+
+def build(app: "Celery", pipeline: Pipeline, missing: Iterable[Missing]) -> "Signature[Any] | None":
+    """Compile the step runs that one job misses; None where none is ready.
+
+    Each ready step run begins a chain, which goes on with the blocked ones that wait for nothing else. Several
+    chains make a group. A join of several is in no chain: the commit of its last input sends it.
+    """
+    from celery import group  # noqa: PLC0415 - see above
+
+    rows = list(missing)
+    open_nodes: dict[str, int] = {}
+    for row in rows:
+        open_nodes[row.node] = open_nodes.get(row.node, 0) + 1
+    blocked = {row.node: row for row in rows if not row.is_ready}
+    chains = [_chain_from(app, pipeline, row, blocked, open_nodes) for row in rows if row.is_ready]
+    if not chains:
+        return None
+    return chains[0] if len(chains) == 1 else group(chains, app=app)
+
+
+def _chain_from(
+    app: "Celery", pipeline: Pipeline, start: Missing, blocked: Mapping[str, Missing], open_nodes: Mapping[str, int]
+) -> "Signature[Any]":
+    """Return the chain that starts at a ready step run."""
+    from celery import chain  # noqa: PLC0415 - see above
+
+    links = [start]
+    if open_nodes[start.node] == 1:
+        while (following := _next_in_line(pipeline, links, blocked, open_nodes)) is not None:
+            links.append(following)
+    signatures = [_signature(app, link) for link in links]
+    return signatures[0] if len(signatures) == 1 else chain(*signatures, app=app)
+
+
+def _next_in_line(
+    pipeline: Pipeline, links: Sequence[Missing], blocked: Mapping[str, Missing], open_nodes: Mapping[str, int]
+) -> Missing | None:
+    """Return the blocked step run that waits only for what the chain has before it."""
+    behind = {link.node for link in links}
+    for node in pipeline.after(links[-1].node):
+        row = blocked.get(node.name)
+        if row is None or row.node in behind:
+            continue
+        # A node whose rows do not exist yet (it fans out) is missing too, though it has no row to count.
+        unknown = [name for name in node.inputs if name != SOURCE and _rows_unknown(pipeline, name, open_nodes, behind)]
+        if not unknown and all(name == SOURCE or name in behind or name not in open_nodes for name in node.inputs):
+            return row
+    return None
+
+
+def _rows_unknown(pipeline: Pipeline, name: str, open_nodes: Mapping[str, int], behind: set[str]) -> bool:
+    """Tell whether the step runs of a fan-out node are yet to be created by something in this chain."""
+    node = pipeline.node(name)
+    return bool(node.fan_out) and name not in open_nodes and node.fan_out in behind
+
+
+def _signature(app: "Celery", missing: Missing) -> "Signature[Any]":
+    """Return the immutable signature of a step run: ids only, also in what Flower shows."""
+    return app.signature(
+        task_name(missing.step),
+        args=(missing.job_id, missing.id),
+        immutable=True,
+        options={"queue": queue_name(missing.queue), "argsrepr": f"job={missing.job_id} run={missing.id}"},
+    )

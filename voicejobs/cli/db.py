@@ -1,0 +1,34 @@
+"""`voicejobs db`: migrate the database, or check it."""
+
+import click
+
+from voicejobs.settings import Settings
+from voicejobs.store import migrate
+from voicejobs.store.database import Database
+
+
+@click.group()
+def db() -> None:
+    """Migrate the database, or check it."""
+
+
+@db.command()
+def upgrade() -> None:
+    """Bring the database to the revision of this version; does nothing where it is there."""
+    database = Database(Settings.from_env().effective_database_url)
+    before = migrate.current_revision(database)
+    migrate.upgrade(database)
+    click.echo(f"The database is at revision {migrate.HEAD}" + (f" (was {before})" if before != migrate.HEAD else ""))
+
+
+@db.command()
+def check() -> None:
+    """Fail where the database is not at the revision of this version, or its tables differ from it."""
+    database = Database(Settings.from_env().effective_database_url)
+    migrate.check(database)
+    found = migrate.differences(database)
+    if found:
+        for difference in found:
+            click.echo(f"differs: {difference}", err=True)
+        raise click.exceptions.Exit(9)
+    click.echo(f"The database is at revision {migrate.HEAD}, and its tables are as declared")

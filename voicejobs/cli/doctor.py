@@ -1,0 +1,177 @@
+"""`voicejobs doctor`: look at everything that voicejobs needs, and say what to do about what is missing."""
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from voicejobs import __version__
+from voicejobs.cli.show import print_json
+from voicejobs.embedded import valkey
+from voicejobs.engines.registry import list_engines
+from voicejobs.errors import VoicejobsError
+from voicejobs.models.catalogue import CATALOGUE
+from voicejobs.models.installed import state
+from voicejobs.settings import Settings
+from voicejobs.store import migrate
+from voicejobs.store.database import Database
+
+EXIT_PROBLEMS_FOUND = 9
+LOW_DISK_BYTES = 2_000_000_000
+FLOORS = {"av": (18, 1), "faster-whisper": (1, 2), "celery": (5, 7)}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Hold the outcome of one check."""
+
+    check: str
+    status: Literal["ok", "warn", "fail"]
+    detail: str
+    fix: str = ""
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def doctor(as_json: bool) -> int:
+    """Check Python, packages, engines, models, folders, disk, database and broker.
+
+    Exits with 9 where something must be mended.
+    """
+    settings = Settings.from_env()
+    findings = [_guarded(check, settings) for check in _CHECKS]
+    if as_json:
+        print_json("findings", [asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            click.echo(f"{finding.status:4}  {finding.check}: {finding.detail}")
+            if finding.fix:
+                click.echo(f"      {finding.fix}")
+    return EXIT_PROBLEMS_FOUND if any(finding.status == "fail" for finding in findings) else 0
+
+
+def _guarded(check: Callable[[Settings], Finding], settings: Settings) -> Finding:
+    """Run a check; one that breaks is a finding too."""
+    name = check.__name__.strip("_").replace("_", " ")
+    try:
+        return check(settings)
+    except VoicejobsError as error:
+        return Finding(name, "fail", f"{error.message} [{error.code}]", error.hint)
+
+
+def _python(settings: Settings) -> Finding:
+    """Tell the versions."""
+    memory_gb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Finding(
+        "python",
+        "ok",
+        f"voicejobs {__version__}, Python {platform.python_version()}, {cores} cores, {memory_gb:.1f} GB of memory",
+    )
+
+
+def _packages(settings: Settings) -> Finding:
+    """Compare what a worker needs with what is installed."""
+    missing = []
+    found = []
+    for name, floor in FLOORS.items():
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        found.append(f"{name} {version}")
+        if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < floor:
+            missing.append(f"{name}>={'.'.join(map(str, floor))}")
+    if missing:
+        return Finding("packages", "fail", f"missing: {', '.join(missing)}", "pip install 'voicejobs[worker,embedded]'")
+    return Finding("packages", "ok", ", ".join(found))
+
+
+def _engines(settings: Settings) -> Finding:
+    """List the engines that can be found."""
+    return Finding("engines", "ok", ", ".join(list_engines()))
+
+
+def _models(settings: Settings) -> Finding:
+    """List the models that are on this machine."""
+    states = {entry.name: state(entry, settings) for entry in CATALOGUE.values()}
+    ready = [name for name, value in states.items() if value in {"ready", "unverified"}]
+    if not ready:
+        return Finding("models", "warn", f"none in {settings.models_dir}", "voicejobs models pull base")
+    return Finding("models", "ok", f"{', '.join(ready)} in {settings.models_dir}")
+
+
+def _folders(settings: Settings) -> Finding:
+    """Try to write where we must."""
+    for folder in (settings.state_dir, settings.models_dir):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            return Finding("folders", "fail", f"{folder} cannot be written", "Change its rights or its setting.")
+    return Finding("folders", "ok", f"{settings.state_dir}, {settings.models_dir}")
+
+
+def _disk(settings: Settings) -> Finding:
+    """Look at the free space."""
+    free = shutil.disk_usage(_existing(settings.state_dir)).free
+    if free < LOW_DISK_BYTES:
+        return Finding("disk", "warn", f"{free / 1e9:.1f} GB free for {settings.state_dir}", "Free some space.")
+    return Finding("disk", "ok", f"{free / 1e9:.1f} GB free")
+
+
+def _database(settings: Settings) -> Finding:
+    """Ask the database for its revision and its clock."""
+    if not settings.database_url and not (settings.state_dir / "voicejobs.db").exists():
+        return Finding("database", "ok", "SQLite in the state folder, not made yet")
+    database = Database(settings.effective_database_url, pool_size=1)
+    try:
+        began = time.monotonic()
+        revision = migrate.current_revision(database)
+        kind = "SQLite" if database.is_sqlite else "Postgres"
+        if revision != migrate.HEAD:
+            return Finding("database", "fail", f"{kind} at revision {revision}", "Run `voicejobs db upgrade`.")
+        return Finding("database", "ok", f"{kind} at revision {revision}, {(time.monotonic() - began) * 1000:.0f} ms")
+    finally:
+        database.close()
+
+
+def _broker(settings: Settings) -> Finding:
+    """Ask the broker for a ping, or look for the program of the private one."""
+    if not settings.broker_url:
+        return Finding("broker", "ok", f"private Valkey ({valkey.find_server().name})")
+    from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
+    from kombu.exceptions import OperationalError  # noqa: PLC0415
+
+    try:
+        with Connection(settings.broker_url, connect_timeout=3) as connection:
+            connection.ensure_connection(max_retries=1, timeout=3)
+    except (OperationalError, OSError) as error:
+        return Finding("broker", "fail", f"does not answer: {error}", "Check VOICEJOBS_BROKER_URL.")
+    return Finding("broker", "ok", "answers")
+
+
+def _existing(folder: Path) -> Path:
+    """Return the nearest folder above that exists."""
+    while not folder.exists():
+        folder = folder.parent
+    return folder
+
+
+_CHECKS: tuple[Callable[[Settings], Finding], ...] = (
+    _python,
+    _packages,
+    _engines,
+    _models,
+    _folders,
+    _disk,
+    _database,
+    _broker,
+)

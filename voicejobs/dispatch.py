@@ -1,0 +1,212 @@
+"""Choose in SQL which jobs go to the broker, and look after those that were sent.
+
+Everything here may run in many processes at once and any number of times over. The broker never holds more than the
+window of jobs; what it loses is sent again, what it has twice is claimed once.
+"""
+
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any
+
+from celery import Celery
+from kombu.exceptions import OperationalError as BrokerError
+from redis.exceptions import RedisError
+
+from voicejobs import canvas
+from voicejobs.errors import Poison
+from voicejobs.messages import QUEUE_CLASSES, queue_name
+from voicejobs.pipelines.pipeline import pipeline
+from voicejobs.store import outbox
+from voicejobs.store.database import Database
+from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
+from voicejobs.store.states import JobState, StepState
+
+logger = logging.getLogger(__name__)
+
+LANES = ("interactive", "bulk")
+MAX_WINDOW_JOBS = 2000
+RETRY_BASE_S = 1.0
+RETRY_CAP_S = 300.0
+
+
+def retry_delay_s(failures: int) -> float:
+    """Return how long to wait after the n-th failure: exponential, capped, with full jitter above half."""
+    ceiling = min(RETRY_CAP_S, RETRY_BASE_S * 2.0 ** max(0, failures - 1))
+    return ceiling * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load, guards nothing
+
+
+def fill(database: Database, app: Celery, window_jobs: int) -> int:
+    """Send unsent jobs until `window_jobs` of them are out in each lane; return how many were sent.
+
+    Interactive jobs have a window of their own, so that no bulk keeps them waiting. Batches share a lane evenly: the
+    one with the fewest jobs out is served first.
+    """
+    with database.begin() as connection:
+        if not outbox.lock_dispatch(connection, database):
+            return 0
+        chosen: list[str] = []
+        for lane in LANES:
+            chosen += _choose(connection, lane, min(window_jobs, MAX_WINDOW_JOBS))
+        if not chosen:
+            return 0
+        outbox.mark_sent(connection, chosen)
+        rows = open_step_runs(connection, chosen)
+    _send(database, app, rows)
+    return len(chosen)
+
+
+def _choose(connection: Any, lane: str, window_jobs: int) -> list[str]:
+    """Return the jobs of a lane to send now."""
+    batches = outbox.open_batches(connection, lane)
+    room = window_jobs - sum(batch.in_flight for batch in batches)
+    if room <= 0 or not batches or outbox.has_isolated_in_flight(connection):
+        return []
+    queues: dict[str, list[Any]] = {}
+    for batch in batches:
+        rows = outbox.unsent(connection, batch.id, room)
+        if rows:
+            queues[batch.id] = rows
+    out = {batch.id: batch.in_flight for batch in batches}
+    chosen: list[str] = []
+    while room > 0 and queues:
+        batch_id = min(queues, key=lambda name: (out[name], name))
+        row = queues[batch_id].pop(0)
+        if not queues[batch_id]:
+            del queues[batch_id]
+        if row.deaths > outbox.DEATHS_BEFORE_ISOLATION:
+            finish_job(connection, row.id, JobState.FAILED, error=_poison(row.deaths))
+            continue
+        if row.deaths == outbox.DEATHS_BEFORE_ISOLATION:
+            if chosen or outbox.in_flight(connection):
+                continue  # it runs when nothing else does
+            return [row.id]
+        chosen.append(row.id)
+        out[batch_id] += 1
+        room -= 1
+    return chosen
+
+
+def _poison(deaths: int) -> Poison:
+    """Return the error of a job that ends here: even alone, its worker died under it."""
+    return Poison(f"The worker died {deaths} times while it ran this job, the last time with nothing beside it")
+
+
+def send_missing(database: Database, app: Celery, job_id: str, missing: Iterable[canvas.Missing], name: str) -> None:
+    """Send the canvas of what a commit has made ready; a broker that does not answer costs only time."""
+    signature = canvas.build(app, pipeline(name), missing)
+    if signature is not None and not _publish(signature):
+        with database.begin() as connection:
+            outbox.mark_unsent(connection, [job_id])
+
+
+def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
+    """Build and publish the canvas of each job among `rows`; put back those the broker did not take."""
+    refused: list[str] = []
+    for job_id, group in groupby(rows, key=lambda row: row.job_id):
+        members = list(group)
+        missing = [
+            canvas.Missing(row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED)
+            for row in members
+            if row.state != StepState.RUNNING
+        ]
+        signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing)
+        if refused or (signature is not None and not _publish(signature)):
+            refused.append(job_id)
+    if refused:
+        with database.begin() as connection:
+            outbox.mark_unsent(connection, refused)
+
+
+def _publish(signature: Any) -> bool:
+    """Hand a signature to the broker; False where it does not answer."""
+    try:
+        signature.apply_async(retry=False)
+    except (BrokerError, RedisError, OSError) as error:
+        logger.warning("broker does not answer", extra={"error": str(error)})
+        return False
+    return True
+
+
+@dataclass
+class Upkeep:
+    """Mend what crashes leave behind; `tick` is cheap where there is nothing to do.
+
+    Args:
+        database: the store.
+        app: the Celery application.
+        lease_s: the length of a lease, also the grace after the database itself was away.
+        wake: called when jobs came back to the outbox.
+    """
+
+    database: Database
+    app: Celery
+    lease_s: float
+    wake: Callable[[], None] = lambda: None
+    _short: set[str] = field(default_factory=set)
+    _healthy_since: float = field(default_factory=time.monotonic)
+
+    def stack_started(self, *, after_crash: bool) -> None:
+        """Free at once what dead workers of this machine held, and forget messages that an empty broker lost.
+
+        Args:
+            after_crash: whether a worker died by itself; a stack that was killed whole is no fault of its jobs.
+        """
+        broker_is_empty = self._queued_messages() == 0
+        with self.database.begin() as connection:
+            freed = outbox.free_dead_owners(connection, count_deaths=after_crash)
+            if broker_is_empty:
+                outbox.forget_sent(connection)
+        if freed:
+            logger.info("freed the leases of dead workers", extra={"jobs": len(freed)})
+            self.wake()
+
+    def tick(self) -> None:
+        """Free leases that ran out, end what was cancelled, complete batches."""
+        with self.database.begin() as connection:
+            freed = outbox.free_dead_owners(connection, count_deaths=True)
+            # After an outage of the database every lease looks expired: give their owners one lease's time.
+            if time.monotonic() - self._healthy_since > self.lease_s:
+                freed += outbox.free_expired(connection, grace_s=0.0)
+            end_cancelled(connection)
+            complete_batches(connection)
+        if freed:
+            logger.warning("took leases from silent workers", extra={"jobs": len(freed)})
+            self.wake()
+
+    def database_was_away(self) -> None:
+        """Start the grace again, because heartbeats could not reach the database either."""
+        self._healthy_since = time.monotonic()
+
+    def find_lost_messages(self) -> int:
+        """Put jobs whose messages the broker has lost back into the outbox; return how many.
+
+        A step run counts as lost when on two looks in a row the queues were shorter than the rows that should have
+        a message, and it was among these rows both times.
+        """
+        with self.database.read() as connection:
+            waiting = dict(outbox.waiting(connection))
+        if not waiting or self._queued_messages() >= len(waiting):
+            self._short = set()
+            return 0
+        lost = self._short & set(waiting)
+        self._short = set(waiting) - lost
+        job_ids = sorted({waiting[step_run_id] for step_run_id in lost})
+        if job_ids:
+            logger.warning("sending lost messages again", extra={"jobs": len(job_ids)})
+            with self.database.begin() as connection:
+                outbox.mark_unsent(connection, job_ids)
+            self.wake()
+        return len(job_ids)
+
+    def _queued_messages(self) -> int:
+        """Count the messages in our queues; "very many" where the broker does not answer."""
+        try:
+            with self.app.connection_for_read() as connection:
+                client: Any = getattr(connection.default_channel, "client")  # noqa: B009 - kombu's types do not know it
+                return sum(int(client.llen(queue_name(queue_class))) for queue_class in QUEUE_CLASSES)
+        except (BrokerError, RedisError, OSError):
+            return MAX_WINDOW_JOBS * 1000

@@ -1,0 +1,134 @@
+"""Which windows go into the next engine call: windows of many tasks, grouped by options, in two lanes.
+
+Pure bookkeeping without threads or clocks of its own; `pool.py` holds the lock around it.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Literal
+
+from voicejobs.audio.types import Pcm, WindowResult
+from voicejobs.engines.base import RecogniseOptions
+from voicejobs.errors import VoicejobsError
+
+Lane = Literal["interactive", "bulk"]
+
+
+class Request:
+    """Hold the windows of one call of `recognise` by one task, and collect their results."""
+
+    def __init__(self, windows: Sequence[Pcm], options: RecogniseOptions, lane: Lane, now: float) -> None:
+        self.options = options
+        self.lane: Lane = lane
+        self.since = now
+        self.waiting = deque(Item(self, index, window) for index, window in enumerate(windows))
+        self.error: VoicejobsError | None = None
+        self.done = threading.Event()
+        self._results: list[WindowResult | None] = [None] * len(windows)
+        self._missing = len(windows)
+        self._lock = threading.Lock()
+
+    def take_all(self) -> list["Item"]:
+        """Remove and return all windows that wait."""
+        items = list(self.waiting)
+        self.waiting.clear()
+        return items
+
+    def deliver(self, index: int, result: WindowResult) -> None:
+        """Take the result of one window; threads of several processes may do so at once."""
+        with self._lock:
+            self._results[index] = result
+            self._missing -= 1
+            complete = self._missing == 0
+        if complete:
+            self.done.set()
+
+    def fail(self, error: VoicejobsError) -> None:
+        """End the request with an error, unless it has ended."""
+        with self._lock:
+            if not self.done.is_set():
+                self.error = error
+                self.done.set()
+
+    def results(self) -> list[WindowResult]:
+        """Return the results in the order of the windows.
+
+        Raises:
+            VoicejobsError: the request failed.
+        """
+        if self.error is not None:
+            raise self.error
+        return [result for result in self._results if result is not None]
+
+
+class Item:
+    """Hold one window of a request; `failures` counts the processes that died of it while it was alone."""
+
+    __slots__ = ("failures", "index", "request", "window")
+
+    def __init__(self, request: Request, index: int, window: Pcm) -> None:
+        self.request = request
+        self.index = index
+        self.window = window
+        self.failures = 0
+
+
+class Batcher:
+    """Keep the requests that wait, in two lanes, and compose batches of them.
+
+    Interactive windows come first. Inside a lane requests take turns, first come first served, one window each, so
+    that the many windows of a long recording do not hold up a short one.
+    """
+
+    def __init__(self) -> None:
+        self._lanes: tuple[deque[Request], deque[Request]] = (deque(), deque())
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes[0] or self._lanes[1])
+
+    def add(self, request: Request) -> None:
+        """Queue the waiting windows of a request."""
+        self._lanes[request.lane == "bulk"].append(request)
+
+    def withdraw(self, request: Request) -> None:
+        """Drop the windows of a request that still wait."""
+        request.waiting.clear()
+        lane = self._lanes[request.lane == "bulk"]
+        if request in lane:
+            lane.remove(request)
+
+    def clear(self) -> list[Request]:
+        """Drop everything and return the requests that waited."""
+        waiting = [request for lane in self._lanes for request in lane]
+        for lane in self._lanes:
+            lane.clear()
+        return waiting
+
+    def fill(self, limit: int) -> tuple[int, float]:
+        """Return how many windows the next batch would hold, and since when its oldest waits."""
+        options = self._first().options
+        found = [request for lane in self._lanes for request in lane if request.options == options]
+        count = sum(len(request.waiting) for request in found)
+        return min(count, limit), min(request.since for request in found)
+
+    def take(self, limit: int) -> list[Item]:
+        """Remove and return up to `limit` windows that share their options."""
+        options = self._first().options
+        batch: list[Item] = []
+        while len(batch) < limit and (request := self._next(options)) is not None:
+            lane = self._lanes[request.lane == "bulk"]
+            lane.remove(request)
+            if request.waiting and not request.done.is_set():
+                batch.append(request.waiting.popleft())
+            if request.waiting and not request.done.is_set():
+                lane.append(request)
+        return batch
+
+    def _first(self) -> Request:
+        """Return the request whose turn it is."""
+        return (self._lanes[0] or self._lanes[1])[0]
+
+    def _next(self, options: RecogniseOptions) -> Request | None:
+        """Return the first request with these options."""
+        return next((request for lane in self._lanes for request in lane if request.options == options), None)

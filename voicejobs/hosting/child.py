@@ -1,0 +1,119 @@
+"""An engine process: holds one engine and answers one call after another on the socket it inherited.
+
+Started by exec as `python -m voicejobs.hosting.child FD PARENT_PID`. The first frame names the engine; the answer to
+it says that the model is loaded. The process ends when the socket closes or the parent dies, whichever shows first.
+"""
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+from typing import Any
+
+import numpy as np
+
+from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser, VoiceActivityDetector
+from voicejobs.engines.registry import engine_class
+from voicejobs.errors import BadOption, Internal, OutOfMemory, VoicejobsError
+from voicejobs.hosting import wire
+
+_PR_SET_PDEATHSIG = 1
+Answer = tuple[dict[str, Any], list[bytes | memoryview]]
+
+
+def main(arguments: list[str]) -> None:
+    """Serve until the other end closes."""
+    end = socket.socket(fileno=int(arguments[0]))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _die_with_parent(int(arguments[1]), end)
+    wire.prepare(end)
+    engine: Recogniser | VoiceActivityDetector | None = None
+    try:
+        while True:
+            header, body = wire.receive(end)
+            if header["op"] == "load":
+                engine, (head, parts) = _load(header)
+            else:
+                head, parts = _answer(engine, header, body)
+            wire.send(end, head, parts)
+    except (EOFError, OSError):
+        # Nobody is left to answer. No clean-up of the interpreter: native libraries may crash in it.
+        os._exit(0)
+
+
+def _load(header: dict[str, Any]) -> tuple[Recogniser | VoiceActivityDetector | None, Answer]:
+    """Load the engine of the spec."""
+    try:
+        spec = EngineSpec.from_json(header["spec"])
+        return engine_class(spec.engine).load(spec), ({"ok": True}, [])
+    except Exception as error:  # noqa: BLE001  (whatever a model library raises must reach the worker)
+        return None, _failure(error)
+
+
+def _answer(engine: Recogniser | VoiceActivityDetector | None, header: dict[str, Any], body: memoryview) -> Answer:
+    """Run one call; an error is an answer too."""
+    try:
+        return _run(engine, header, body)
+    except Exception as error:  # noqa: BLE001  (one bad call must not end the process)
+        return _failure(error)
+
+
+def _run(engine: Recogniser | VoiceActivityDetector | None, header: dict[str, Any], body: memoryview) -> Answer:
+    """Call the method that the header names.
+
+    Raises:
+        BadOption: the engine has no such method.
+        Internal: the engine gave another number of results than of windows.
+    """
+    operation = header["op"]
+    if operation == "probabilities" and isinstance(engine, VoiceActivityDetector):
+        border = header["state_bytes"]
+        found, state = engine.probabilities(np.frombuffer(body[border:], np.int16), bytes(body[:border]))
+        return {"ok": True, "state_bytes": len(state)}, [state, np.ascontiguousarray(found, np.float32).data]
+    if operation in {"recognise", "language"} and isinstance(engine, Recogniser):
+        windows = wire.split_windows(body, header["sizes"])
+        if operation == "language":
+            language, probability = engine.detect_language(windows[0])
+            return {"ok": True, "language": language, "probability": probability}, []
+        results = engine.recognise(windows, RecogniseOptions.from_json(header["options"]))
+        if len(results) != len(windows):
+            raise Internal(f"the engine gave {len(results)} results for {len(windows)} windows")
+        return {"ok": True, "results": [result.to_json() for result in results]}, []
+    raise BadOption(f"this engine cannot answer {operation!r}")
+
+
+def _failure(error: Exception) -> Answer:
+    """Return the error as an answer."""
+    if not isinstance(error, VoicejobsError):
+        text = f"{type(error).__name__}: {error}"
+        out_of_memory = isinstance(error, MemoryError) or "out of memory" in text.lower()
+        error = (OutOfMemory if out_of_memory else Internal)(text)
+    return {"ok": False, "error": error.to_json()}, []
+
+
+def _die_with_parent(parent_pid: int, end: socket.socket) -> None:
+    """End this process when the parent ends, even in the middle of a call.
+
+    The signal works while native code holds the interpreter; the watching thread works on every system.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent_pid:
+            os._exit(0)
+    threading.Thread(target=_watch, args=(end,), daemon=True).start()
+
+
+def _watch(end: socket.socket) -> None:
+    """Leave as soon as the other end is closed."""
+    poll = select.poll()
+    poll.register(end, 0)  # no event asked for: only a hang-up wakes it
+    while not any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in poll.poll()):
+        pass
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

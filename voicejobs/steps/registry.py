@@ -1,0 +1,125 @@
+"""The registered steps: what goes in and out of each, its defaults, its version and where it queues."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from voicejobs.errors import BadOption, UnknownStep
+
+Kind = Literal["source", "audio", "pieces", "transcript", "files"]
+"""What can pass between steps; a pipeline that connects different kinds is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepDefinition:
+    """Describe a step.
+
+    Args:
+        name: also the last part of its task name.
+        version: raised when the same input and options would give another output; part of the done-key.
+        queue: queue class: `cpu`, or `asr` for steps that wait for a recogniser.
+        inputs: kind of each input.
+        output: kind of its output.
+        defaults: every option with its default; options without a default do not exist.
+        cosmetic: options that do not change the output, and so do not count in the done-key.
+    """
+
+    name: str
+    version: int
+    queue: str
+    inputs: tuple[Kind, ...]
+    output: Kind
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    cosmetic: frozenset[str] = frozenset()
+
+    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the defaults overlaid with `given`.
+
+        Raises:
+            BadOption: a name is unknown.
+        """
+        unknown = sorted(set(given) - set(self.defaults))
+        if unknown:
+            raise BadOption(
+                f"The step {self.name!r} has no option {unknown[0]!r}", hint=f"It has: {', '.join(self.defaults)}."
+            )
+        return {**self.defaults, **given}
+
+    def key_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that change the output."""
+        return {name: value for name, value in sorted(options.items()) if name not in self.cosmetic}
+
+
+_STEPS: dict[str, StepDefinition] = {}
+
+
+def register(definition: StepDefinition) -> StepDefinition:
+    """Add a step; a second one of the same name is a programming error."""
+    if definition.name in _STEPS:
+        raise ValueError(definition.name)
+    _STEPS[definition.name] = definition
+    return definition
+
+
+def step(name: str) -> StepDefinition:
+    """Return the step of this name.
+
+    Raises:
+        UnknownStep: there is none.
+    """
+    try:
+        return _STEPS[name]
+    except KeyError:
+        raise UnknownStep(f"There is no step {name!r}", hint=f"Known: {', '.join(sorted(_STEPS))}.") from None
+
+
+def all_steps() -> tuple[StepDefinition, ...]:
+    """Return every registered step, by name."""
+    return tuple(_STEPS[name] for name in sorted(_STEPS))
+
+
+PREPARE = register(
+    StepDefinition(
+        name="prepare",
+        version=1,
+        queue="cpu",
+        inputs=("source",),
+        output="audio",
+        defaults={"channels": "mix"},
+    )
+)
+RECOGNISE = register(
+    StepDefinition(
+        name="recognise",
+        version=1,
+        queue="asr",
+        inputs=("audio",),
+        output="pieces",
+        defaults={
+            "engine": "whisper",
+            "model": "base",
+            "model_sha256": "",
+            "device": "cpu",
+            "compute_type": "",
+            "language": None,
+            "task": "transcribe",
+            "word_timestamps": False,
+            "beam_size": 5,
+            "temperatures": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+            "initial_prompt": "",
+            "hotwords": "",
+        },
+        cosmetic=frozenset({"device"}),
+    )
+)
+DELIVER = register(
+    StepDefinition(
+        name="deliver",
+        version=1,
+        queue="cpu",
+        inputs=("audio", "pieces"),
+        output="files",
+        defaults={"formats": ["txt"], "target": "", "replace": False, "known": {}},
+        cosmetic=frozenset({"target", "replace", "known"}),
+    )
+)

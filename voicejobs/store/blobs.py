@@ -1,0 +1,110 @@
+"""Blobs: immutable bytes named by their SHA-256, and the scratch folders of decoded audio."""
+
+import contextlib
+import errno
+import os
+import shutil
+import tempfile
+import zlib
+from hashlib import sha256
+from pathlib import Path
+
+from voicejobs.errors import DiskFull, OutputUnwritable
+from voicejobs.store.jobs import NewArtifact
+
+INLINE_LIMIT_BYTES = 32_768
+"""Compressed artifacts up to this size live in their row: one file less, and one fsync."""
+
+
+class BlobStore:
+    """Keep blobs in a local folder, `<sha256[:2]>/<sha256[2:]>`, and decoded audio in `scratch/<job id>/`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def scratch(self, job_id: str) -> Path:
+        """Return the folder of a job's decoded audio, made where it is missing."""
+        folder = self.root / "scratch" / job_id
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return folder
+
+    def remove_scratch(self, job_id: str) -> None:
+        """Remove a job's decoded audio; it can be decoded again."""
+        shutil.rmtree(self.root / "scratch" / job_id, ignore_errors=True)
+
+    def store(self, data: bytes, kind: str, meta: dict[str, object]) -> NewArtifact:
+        """Keep `data` compressed, in the row where it is small and else as a blob, and describe it.
+
+        Raises:
+            DiskFull: there is no space left.
+        """
+        packed = zlib.compress(data, 6)
+        digest = sha256(packed).hexdigest()
+        inline = len(packed) <= INLINE_LIMIT_BYTES
+        if not inline:
+            write_atomic(self._path(digest), packed)
+        return NewArtifact(
+            kind=kind,
+            sha256=digest,
+            size_bytes=len(packed),
+            data=packed if inline else None,
+            meta={**meta, "encoding": "deflate"},
+        )
+
+    def load(self, digest: str, data: bytes | None) -> bytes:
+        """Return what `store` was given.
+
+        Raises:
+            OutputUnwritable: the blob is damaged.
+        """
+        packed = self._path(digest).read_bytes() if data is None else bytes(data)
+        if sha256(packed).hexdigest() != digest:
+            raise OutputUnwritable(f"The blob {digest} is damaged", hint="Run the command again with --force.")
+        return zlib.decompress(packed)
+
+    def _path(self, digest: str) -> Path:
+        """Return where a blob lies."""
+        return self.root / digest[:2] / digest[2:]
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Write `data` so that `path` holds all of it or what it held before, also after a power cut.
+
+    Raises:
+        DiskFull: there is no space left.
+        OutputUnwritable: the folder cannot be written.
+    """
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=".voicejobs-", suffix=".part", dir=path.parent)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+        temporary = None
+        sync_folder(path.parent)
+    except OSError as error:
+        raise map_os_error(error, path) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in `folder` durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def map_os_error(error: OSError, path: Path) -> DiskFull | OutputUnwritable:
+    """Return our error for a failed write."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return DiskFull(f"No space is left to write {str(path)!r}")
+    return OutputUnwritable(f"Cannot write {str(path)!r}: {error.strerror}")

@@ -1,0 +1,142 @@
+"""Connections: one function makes an engine for SQLite or Postgres that behaves the same to its callers."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
+from sqlalchemy.types import Double
+
+from voicejobs.errors import BadOption, DatabaseUnavailable
+
+BUSY_TIMEOUT_MS = 30_000
+
+
+class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
+    """Give the clock of the database as unix seconds: the only clock that decides anything."""
+
+    type = Double()
+    inherit_cache = True
+    name = "now_s"
+
+
+@compiles(now_s, "sqlite")
+def _now_sqlite(element: now_s, compiler: Any, **kwargs: Any) -> str:
+    """Write the clock for SQLite; 2440587.5 is the Julian day of the unix epoch."""
+    return "((julianday('now') - 2440587.5) * 86400.0)"
+
+
+@compiles(now_s, "postgresql")
+def _now_postgresql(element: now_s, compiler: Any, **kwargs: Any) -> str:
+    """Write the clock for Postgres; clock_timestamp moves on inside a transaction."""
+    return "(extract(epoch from clock_timestamp())::double precision)"
+
+
+class Database:
+    """Own the connections of a process; `begin()` is the one way to the tables.
+
+    Args:
+        url: `sqlite:///...` or `postgresql+psycopg://...`.
+        pool_size: connections kept for Postgres; SQLite has one for each thread.
+    """
+
+    def __init__(self, url: str, *, pool_size: int = 8) -> None:
+        try:
+            parsed = make_url(url)
+        except ArgumentError:
+            raise BadOption("VOICEJOBS_DATABASE_URL is no database URL", hint="See docs/settings.md.") from None
+        backend = parsed.get_backend_name()
+        if backend not in {"sqlite", "postgresql"}:
+            raise BadOption(f"The database {backend!r} is not supported", hint="Use Postgres or SQLite.")
+        self.is_sqlite = backend == "sqlite"
+        self.url = url
+        # One writer at a time is SQLite's rule; queueing for it in the process is fair, its busy loop is not.
+        self._write_lock = threading.Lock() if self.is_sqlite else None
+        if self.is_sqlite:
+            if parsed.database:
+                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self.engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
+            _tune_sqlite(self.engine)
+        else:
+            if parsed.drivername == "postgresql":
+                parsed = parsed.set(drivername="postgresql+psycopg")
+            self.engine = create_engine(
+                parsed,
+                pool_size=pool_size,
+                max_overflow=pool_size * 2,
+                pool_pre_ping=False,
+                pool_recycle=1800,
+                connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
+            )
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Open a transaction that may write; it commits at the end of the block.
+
+        Raises:
+            DatabaseUnavailable: the database cannot be reached, or stays locked.
+        """
+        if self._write_lock is None:
+            with mapped_errors(), self.engine.begin() as connection:
+                yield connection
+        else:
+            with self._write_lock, mapped_errors(), self.engine.begin() as connection:
+                yield connection
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """Open a connection for reading only; on SQLite it waits for no writer."""
+        with mapped_errors(), self.engine.connect().execution_options(voicejobs_read=True) as connection:
+            yield connection
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.engine.dispose()
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Turn the driver's "cannot reach it" into `DatabaseUnavailable`; other errors pass unchanged."""
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise DatabaseUnavailable(f"The database does not answer: {_first_line(error)}") from error
+    except DBAPIError as error:
+        if error.connection_invalidated:
+            raise DatabaseUnavailable(f"The connection to the database broke: {_first_line(error)}") from error
+        raise
+
+
+def _first_line(error: DBAPIError) -> str:
+    """Return the first line of the driver's message, without the statement."""
+    return str(error.orig).strip().split("\n", maxsplit=1)[0]
+
+
+def _tune_sqlite(engine: Engine) -> None:
+    """Make SQLite durable (WAL, synchronous FULL) and its write transactions immediate."""
+
+    @event.listens_for(engine, "connect")
+    def on_connect(connection: Any, record: Any) -> None:
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        for pragma in (
+            f"busy_timeout={BUSY_TIMEOUT_MS}",
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            "cache_size=-8192",
+            "wal_autocheckpoint=1000",
+        ):
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def on_begin(connection: Connection) -> None:
+        reading = connection.get_execution_options().get("voicejobs_read", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

@@ -1,0 +1,422 @@
+"""Rows of batches, jobs and step runs: insert, release, end. Every function works in the caller's transaction."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, func, insert, literal, select, update
+
+from voicejobs.errors import VoicejobsError
+from voicejobs.store.database import now_s
+from voicejobs.store.ids import new_id
+from voicejobs.store.leases import dump
+from voicejobs.store.schema import artifacts, batches, jobs, results, step_runs
+from voicejobs.store.states import LIVE_JOB, OPEN_STEP, BatchState, JobState, StepState
+
+DEFAULT_TENANT = "default"
+DEFAULT_PRIORITY = 100
+
+
+@dataclass(frozen=True, slots=True)
+class NewStepRun:
+    """Describe a step run to insert; see `schema.step_runs`."""
+
+    node: str
+    step: str
+    step_version: int
+    queue: str
+    depth: int
+    state: StepState
+    shard: int = 0
+    inputs: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """Describe a job to insert; see `schema.jobs`. `cost_order` sorts inside a batch, least first."""
+
+    id: str
+    seq: int
+    pipeline: str
+    pipeline_version: int
+    options: Mapping[str, Any]
+    source: Mapping[str, Any]
+    source_name: str
+    step_runs: Sequence[NewStepRun]
+    input_sha256: str | None = None
+    result_key: str | None = None
+    done_key: str | None = None
+    target: str = ""
+    cost_order: int = 0
+    priority: int = DEFAULT_PRIORITY
+    trace_id: str = ""
+
+
+_INSERT_JOB = insert(jobs).values(
+    id=bindparam("id"),
+    batch_id=bindparam("batch_id"),
+    seq=bindparam("seq"),
+    tenant=bindparam("tenant"),
+    priority=bindparam("priority"),
+    pipeline=bindparam("pipeline"),
+    pipeline_version=bindparam("pipeline_version"),
+    options=bindparam("options"),
+    source=bindparam("source"),
+    source_name=bindparam("source_name"),
+    input_sha256=bindparam("input_sha256"),
+    result_key=bindparam("result_key"),
+    done_key=bindparam("done_key"),
+    target=bindparam("target"),
+    cost_order=bindparam("cost_order"),
+    state=JobState.QUEUED,
+    trace_id=bindparam("trace_id"),
+    created_at=now_s(),
+)
+
+_INSERT_STEP = insert(step_runs).values(
+    id=bindparam("id"),
+    job_id=bindparam("job_id"),
+    node=bindparam("node"),
+    step=bindparam("step"),
+    step_version=bindparam("step_version"),
+    shard=bindparam("shard"),
+    depth=bindparam("depth"),
+    queue=bindparam("queue"),
+    state=bindparam("state"),
+    inputs=bindparam("inputs"),
+    created_at=now_s(),
+)
+
+
+def insert_batch(
+    connection: Connection, *, lane: str, label: str, options: Mapping[str, Any], tenant: str = DEFAULT_TENANT
+) -> str:
+    """Insert an open batch and return its id."""
+    batch_id = new_id("batch")
+    connection.execute(
+        insert(batches).values(
+            id=batch_id,
+            tenant=tenant,
+            lane=lane,
+            state=BatchState.IN_PROGRESS,
+            label=label,
+            options=dump(options),
+            created_at=now_s(),
+        )
+    )
+    return batch_id
+
+
+def seal_batch(connection: Connection, batch_id: str) -> None:
+    """Note that no further job will join the batch, so that it can complete."""
+    connection.execute(update(batches).where(batches.c.id == batch_id).values(sealed_at=now_s()))
+
+
+def insert_jobs(
+    connection: Connection, batch_id: str, new_jobs: Iterable[NewJob], *, tenant: str = DEFAULT_TENANT
+) -> None:
+    """Insert jobs and their first step runs in two statements, however many they are."""
+    job_rows: list[dict[str, Any]] = []
+    step_rows: list[dict[str, Any]] = []
+    for job in new_jobs:
+        job_rows.append(
+            {
+                "id": job.id,
+                "batch_id": batch_id,
+                "seq": job.seq,
+                "tenant": tenant,
+                "priority": job.priority,
+                "pipeline": job.pipeline,
+                "pipeline_version": job.pipeline_version,
+                "options": dump(job.options),
+                "source": dump(job.source),
+                "source_name": job.source_name,
+                "input_sha256": job.input_sha256,
+                "result_key": job.result_key,
+                "done_key": job.done_key,
+                "target": job.target,
+                "cost_order": job.cost_order,
+                "trace_id": job.trace_id or job.id,
+            }
+        )
+        step_rows.extend(_step_row(job.id, row) for row in job.step_runs)
+    if job_rows:
+        connection.execute(_INSERT_JOB, job_rows)
+        connection.execute(_INSERT_STEP, step_rows)
+
+
+def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStepRun]) -> list[str]:
+    """Insert further step runs of a job and return their ids."""
+    values = [_step_row(job_id, row) for row in rows]
+    connection.execute(_INSERT_STEP, values)
+    return [value["id"] for value in values]
+
+
+def _step_row(job_id: str, row: NewStepRun) -> dict[str, Any]:
+    """Return the column values of a new step run."""
+    return {
+        "id": new_id("run"),
+        "job_id": job_id,
+        "node": row.node,
+        "step": row.step,
+        "step_version": row.step_version,
+        "shard": row.shard,
+        "depth": row.depth,
+        "queue": row.queue,
+        "state": row.state,
+        "inputs": dump(row.inputs or {}),
+    }
+
+
+_LOCK_JOIN = (
+    select(step_runs.c.id, step_runs.c.state)
+    .where(step_runs.c.job_id == bindparam("b_job_id"), step_runs.c.node == bindparam("b_node"))
+    .with_for_update()
+)
+_MISSING_INPUTS = select(func.count()).where(
+    step_runs.c.job_id == bindparam("b_job_id"),
+    step_runs.c.node.in_(bindparam("b_inputs", expanding=True)),
+    step_runs.c.state != StepState.SUCCEEDED,
+)
+_RELEASE = (
+    update(step_runs)
+    .where(step_runs.c.id == bindparam("b_id"), step_runs.c.state == StepState.BLOCKED)
+    .values(state=StepState.QUEUED)
+)
+
+
+def release_join(connection: Connection, job_id: str, node: str, inputs: Sequence[str]) -> str | None:
+    """Queue a blocked step run if none of its inputs is missing, and return its id; None if it must wait.
+
+    The lock on its row makes the last of several commits, and only the last, see all inputs.
+    """
+    row = connection.execute(_LOCK_JOIN, {"b_job_id": job_id, "b_node": node}).first()
+    if row is None or row.state != StepState.BLOCKED:
+        return None
+    if connection.execute(_MISSING_INPUTS, {"b_job_id": job_id, "b_inputs": list(inputs)}).scalar_one():
+        return None
+    released: int = connection.execute(_RELEASE, {"b_id": row.id}).rowcount
+    return str(row.id) if released else None
+
+
+_FINISH_JOB = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("b_id"), jobs.c.state.in_(LIVE_JOB))
+    .values(
+        state=bindparam("b_state"),
+        error_code=bindparam("b_error_code"),
+        error=bindparam("b_error"),
+        outputs=bindparam("b_outputs"),
+        finished_at=now_s(),
+    )
+)
+_SKIP_REST = (
+    update(step_runs)
+    .where(step_runs.c.job_id == bindparam("b_id"), step_runs.c.state.in_((StepState.BLOCKED, StepState.QUEUED)))
+    .values(state=bindparam("b_state"), finished_at=now_s(), checkpoint=None)
+)
+
+
+def finish_job(
+    connection: Connection,
+    job_id: str,
+    state: JobState,
+    *,
+    error: VoicejobsError | None = None,
+    outputs: Sequence[Mapping[str, Any]] | None = None,
+) -> bool:
+    """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
+    changed = connection.execute(
+        _FINISH_JOB,
+        {
+            "b_id": job_id,
+            "b_state": state,
+            "b_error_code": error.code if error else None,
+            "b_error": dump(error.to_json()) if error else None,
+            "b_outputs": dump(list(outputs)) if outputs is not None else None,
+        },
+    ).rowcount
+    if changed and state is not JobState.SUCCEEDED:
+        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
+        connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": rest})
+    return bool(changed)
+
+
+_RESEND = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("b_id"), jobs.c.state.in_(LIVE_JOB))
+    .values(sent_at=None, run_after=now_s() + bindparam("b_delay_s"))
+)
+
+
+def send_again(connection: Connection, job_id: str, *, delay_s: float = 0.0) -> None:
+    """Put a job back into the outbox: the dispatcher sends what it misses once `delay_s` seconds have passed."""
+    connection.execute(_RESEND, {"b_id": job_id, "b_delay_s": delay_s})
+
+
+_AUDIO = update(jobs).where(jobs.c.id == bindparam("b_id")).values(audio_s=bindparam("b_audio_s"))
+
+
+def note_audio(connection: Connection, job_id: str, audio_s: float) -> None:
+    """Note the decoded length of a job's recording in seconds."""
+    connection.execute(_AUDIO, {"b_id": job_id, "b_audio_s": audio_s})
+
+
+_ARTIFACT = insert(artifacts).values(
+    id=bindparam("id"),
+    job_id=bindparam("job_id"),
+    step_run_id=bindparam("step_run_id"),
+    kind=bindparam("kind"),
+    sha256=bindparam("sha256"),
+    size_bytes=bindparam("size_bytes"),
+    data=bindparam("data"),
+    meta=bindparam("meta"),
+    created_at=now_s(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewArtifact:
+    """Describe an artifact; `data` is None where the bytes lie in the blob store."""
+
+    kind: str
+    sha256: str
+    size_bytes: int
+    data: bytes | None
+    meta: Mapping[str, Any]
+
+
+def insert_artifact(connection: Connection, job_id: str, step_run_id: str, artifact: NewArtifact) -> str:
+    """Insert an artifact and return its id."""
+    artifact_id = new_id("art")
+    connection.execute(
+        _ARTIFACT,
+        {
+            "id": artifact_id,
+            "job_id": job_id,
+            "step_run_id": step_run_id,
+            "kind": artifact.kind,
+            "sha256": artifact.sha256,
+            "size_bytes": artifact.size_bytes,
+            "data": artifact.data,
+            "meta": dump(artifact.meta),
+        },
+    )
+    return artifact_id
+
+
+_RESULT = insert(results).values(
+    job_id=bindparam("job_id"),
+    result_key=bindparam("result_key"),
+    artifact_id=bindparam("artifact_id"),
+    language=bindparam("language"),
+    duration_s=bindparam("duration_s"),
+    words=bindparam("words"),
+    text=bindparam("text"),
+    created_at=now_s(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NewResult:
+    """Hold what people query of a transcript."""
+
+    result_key: str
+    artifact_id: str
+    language: str | None
+    duration_s: float
+    words: int
+    text: str
+
+
+def insert_result(connection: Connection, job_id: str, result: NewResult) -> None:
+    """Insert the result of a job."""
+    connection.execute(
+        _RESULT,
+        {
+            "job_id": job_id,
+            "result_key": result.result_key,
+            "artifact_id": result.artifact_id,
+            "language": result.language,
+            "duration_s": result.duration_s,
+            "words": result.words,
+            "text": result.text,
+        },
+    )
+
+
+def cancel_jobs(connection: Connection, *, batch_id: str | None = None, job_id: str | None = None) -> int:
+    """Cancel queued jobs at once and mark running ones as `cancelling`; return how many were touched."""
+    scope = jobs.c.batch_id == batch_id if batch_id is not None else jobs.c.id == job_id
+    running = connection.execute(
+        update(jobs).where(scope, jobs.c.state == JobState.RUNNING).values(state=JobState.CANCELLING)
+    ).rowcount
+    connection.execute(
+        update(step_runs)
+        .where(
+            step_runs.c.state.in_((StepState.BLOCKED, StepState.QUEUED)),
+            step_runs.c.job_id.in_(select(jobs.c.id).where(scope, jobs.c.state.in_(LIVE_JOB))),
+        )
+        .values(state=StepState.CANCELLED, finished_at=now_s())
+    )
+    queued = connection.execute(
+        update(jobs).where(scope, jobs.c.state == JobState.QUEUED).values(state=JobState.CANCELLED, finished_at=now_s())
+    ).rowcount
+    return int(running) + int(queued)
+
+
+def end_cancelled(connection: Connection) -> int:
+    """End the cancelling jobs that no worker runs any more; return how many."""
+    busy = select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.state == StepState.RUNNING).exists()
+    ended = connection.execute(
+        update(jobs)
+        .where(jobs.c.state == JobState.CANCELLING, ~busy)
+        .values(state=JobState.CANCELLED, finished_at=now_s())
+        .returning(jobs.c.id)
+    ).all()
+    for (job_id,) in ended:
+        connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": StepState.CANCELLED})
+    return len(ended)
+
+
+def complete_batches(connection: Connection) -> int:
+    """Complete the sealed batches that have no live job; return how many."""
+    live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.state.in_(LIVE_JOB)).exists()
+    return int(
+        connection.execute(
+            update(batches)
+            .where(batches.c.finished_at.is_(None), batches.c.sealed_at.is_not(None), ~live)
+            .values(state=BatchState.COMPLETED, finished_at=now_s())
+        ).rowcount
+    )
+
+
+def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
+    """Return id, job, node, step, shard, state and queue of the step runs that these jobs still miss."""
+    return list(
+        connection.execute(
+            select(
+                step_runs.c.id,
+                step_runs.c.job_id,
+                step_runs.c.node,
+                step_runs.c.step,
+                step_runs.c.shard,
+                step_runs.c.state,
+                step_runs.c.queue,
+                jobs.c.pipeline,
+            )
+            .join(jobs, jobs.c.id == step_runs.c.job_id)
+            .where(step_runs.c.job_id.in_(job_ids), step_runs.c.state.in_(OPEN_STEP))
+            .order_by(step_runs.c.job_id, step_runs.c.depth, step_runs.c.shard)
+        )
+    )
+
+
+_BLOCKED = select(step_runs.c.id, step_runs.c.node).where(
+    step_runs.c.job_id == bindparam("b_job_id"), step_runs.c.state == StepState.BLOCKED
+)
+
+
+def blocked_step_runs(connection: Connection, job_id: str) -> list[tuple[str, str]]:
+    """Return (id, node) of the step runs of a job that wait for their inputs."""
+    return [(row.id, row.node) for row in connection.execute(_BLOCKED, {"b_job_id": job_id})]

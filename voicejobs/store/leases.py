@@ -1,0 +1,355 @@
+"""The lease on a step run: claim, keep, commit, fail, give back.
+
+Delivery is at least once; the fencing number makes the effect exactly once. Each claim raises it, and every later
+statement names it: whoever comes with an old number changes nothing.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, case, func, insert, literal, or_, select, update
+
+from voicejobs.errors import LeaseLost, VoicejobsError
+from voicejobs.store.database import Database, now_s
+from voicejobs.store.ids import new_id
+from voicejobs.store.schema import attempts, jobs, step_runs
+from voicejobs.store.states import STARTABLE_JOB, JobState, StepState
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Hold the right to run a step run, and what its task needs to know.
+
+    `inputs` are those of the shard, `upstream` the outputs of earlier nodes by node name and shard order.
+    """
+
+    step_run_id: str
+    job_id: str
+    batch_id: str
+    node: str
+    step: str
+    step_version: int
+    shard: int
+    fence: int
+    failures: int
+    inputs: Mapping[str, Any]
+    checkpoint: Mapping[str, Any] | None
+    pipeline: str
+    options: Mapping[str, Mapping[str, Any]]
+    source: Mapping[str, Any]
+    trace_id: str
+    input_sha256: str | None
+    result_key: str | None
+    started_at: float
+    upstream: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Say how a step run ends when it does not succeed.
+
+    Args:
+        state: `failed`, `cancelled`, or `queued` to be taken up again.
+        outcome: word for the story: `failed`, `retried`, `released`, `cancelled`.
+        is_failure: whether it counts against the attempts.
+        error: the reason.
+        traceback: where it came from.
+    """
+
+    state: StepState
+    outcome: str
+    is_failure: bool = False
+    error: VoicejobsError | None = None
+    traceback: str | None = None
+
+
+_job_is_startable = (
+    select(literal(1))
+    .where(
+        jobs.c.id == step_runs.c.job_id,
+        jobs.c.state.in_(STARTABLE_JOB),
+        or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
+    )
+    .exists()
+)
+
+_CLAIM = (
+    update(step_runs)
+    .where(step_runs.c.id == bindparam("b_id"), step_runs.c.state == StepState.QUEUED, _job_is_startable)
+    .values(
+        state=StepState.RUNNING,
+        fence=step_runs.c.fence + 1,
+        owner=bindparam("b_owner"),
+        worker=bindparam("b_worker"),
+        device=bindparam("b_device"),
+        lease_until=now_s() + bindparam("b_lease_s"),
+        started_at=now_s(),
+        finished_at=None,
+        error_code=None,
+        error=None,
+    )
+    .returning(
+        step_runs.c.job_id,
+        step_runs.c.node,
+        step_runs.c.step,
+        step_runs.c.step_version,
+        step_runs.c.shard,
+        step_runs.c.depth,
+        step_runs.c.fence,
+        step_runs.c.failures,
+        step_runs.c.inputs,
+        step_runs.c.checkpoint,
+        step_runs.c.started_at,
+    )
+)
+
+_JOB_BEGINS = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("b_id"))
+    .values(
+        state=case((jobs.c.state == JobState.QUEUED, JobState.RUNNING), else_=jobs.c.state),
+        started_at=func.coalesce(jobs.c.started_at, now_s()),
+    )
+    .returning(
+        jobs.c.batch_id,
+        jobs.c.pipeline,
+        jobs.c.options,
+        jobs.c.source,
+        jobs.c.trace_id,
+        jobs.c.input_sha256,
+        jobs.c.result_key,
+    )
+)
+
+_JOB = select(
+    jobs.c.batch_id,
+    jobs.c.pipeline,
+    jobs.c.options,
+    jobs.c.source,
+    jobs.c.trace_id,
+    jobs.c.input_sha256,
+    jobs.c.result_key,
+).where(jobs.c.id == bindparam("b_id"))
+
+_UPSTREAM = (
+    select(step_runs.c.node, step_runs.c.output)
+    .where(
+        step_runs.c.job_id == bindparam("b_job_id"),
+        step_runs.c.node != bindparam("b_node"),
+        step_runs.c.state == StepState.SUCCEEDED,
+    )
+    .order_by(step_runs.c.node, step_runs.c.shard)
+)
+
+_HELD = and_(
+    step_runs.c.id == bindparam("b_id"),
+    step_runs.c.fence == bindparam("b_fence"),
+    step_runs.c.state == StepState.RUNNING,
+)
+
+_SUCCEED = (
+    update(step_runs)
+    .where(_HELD)
+    .values(
+        state=StepState.SUCCEEDED,
+        output=bindparam("b_output"),
+        progress_s=bindparam("b_progress_s"),
+        checkpoint=None,
+        owner=None,
+        lease_until=None,
+        finished_at=now_s(),
+    )
+)
+
+_END = (
+    update(step_runs)
+    .where(_HELD)
+    .values(
+        state=bindparam("b_state"),
+        failures=step_runs.c.failures + bindparam("b_failures"),
+        owner=None,
+        lease_until=None,
+        error_code=bindparam("b_error_code"),
+        error=bindparam("b_error"),
+        finished_at=case((literal(True) == bindparam("b_final"), now_s()), else_=None),
+    )
+)
+
+_CHECKPOINT = (
+    update(step_runs).where(_HELD).values(checkpoint=bindparam("b_checkpoint"), progress_s=bindparam("b_progress_s"))
+)
+
+_PROGRESS = update(step_runs).where(_HELD).values(progress_s=bindparam("b_progress_s"))
+
+_ATTEMPT = insert(attempts).from_select(
+    ["id", "job_id", "step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at",
+     "error_code", "message", "traceback"],
+    select(
+        bindparam("b_attempt_id"),
+        step_runs.c.job_id,
+        step_runs.c.id,
+        bindparam("b_fence"),
+        bindparam("b_outcome"),
+        bindparam("b_owner"),
+        step_runs.c.worker,
+        step_runs.c.device,
+        step_runs.c.started_at,
+        now_s(),
+        bindparam("b_error_code"),
+        bindparam("b_message"),
+        bindparam("b_traceback"),
+    ).where(step_runs.c.id == bindparam("b_id")),
+)  # fmt: skip
+
+
+def claim(
+    database: Database, step_run_id: str, *, owner: str, lease_s: float, worker: str = "", device: str = ""
+) -> Lease | None:
+    """Take the lease of a queued step run, or return None: it is taken, done, or its job is no longer live."""
+    with database.begin() as connection:
+        row = connection.execute(
+            _CLAIM,
+            {
+                "b_id": step_run_id,
+                "b_owner": owner,
+                "b_worker": worker,
+                "b_device": device,
+                "b_lease_s": lease_s,
+            },
+        ).first()
+        if row is None:
+            return None
+        # Only the first node can find its job still queued; the others need not write the job's row.
+        job = connection.execute(_JOB if row.depth else _JOB_BEGINS, {"b_id": row.job_id}).one()
+        upstream: dict[str, list[Mapping[str, Any]]] = {}
+        if row.depth:
+            for node, output in connection.execute(_UPSTREAM, {"b_job_id": row.job_id, "b_node": row.node}):
+                upstream.setdefault(node, []).append(json.loads(output))
+    return Lease(
+        step_run_id=step_run_id,
+        job_id=row.job_id,
+        batch_id=job.batch_id,
+        node=row.node,
+        step=row.step,
+        step_version=row.step_version,
+        shard=row.shard,
+        fence=row.fence,
+        failures=row.failures,
+        inputs=json.loads(row.inputs),
+        checkpoint=json.loads(row.checkpoint) if row.checkpoint else None,
+        pipeline=job.pipeline,
+        options=json.loads(job.options),
+        source=json.loads(job.source),
+        trace_id=job.trace_id,
+        input_sha256=job.input_sha256,
+        result_key=job.result_key,
+        started_at=row.started_at,
+        upstream=upstream,
+    )
+
+
+def succeed(
+    connection: Connection, lease: Lease, output: Mapping[str, Any], *, owner: str, progress_s: float = 0.0
+) -> None:
+    """Commit a step run's output, inside the caller's transaction.
+
+    Raises:
+        LeaseLost: another claim has raised the fencing number; nothing is changed.
+    """
+    changed = connection.execute(
+        _SUCCEED,
+        {
+            "b_id": lease.step_run_id,
+            "b_fence": lease.fence,
+            "b_output": dump(output),
+            "b_progress_s": progress_s,
+        },
+    ).rowcount
+    _demand_one(changed, lease)
+    record_attempt(connection, lease, "succeeded", owner=owner)
+
+
+def end(connection: Connection, lease: Lease, ending: Ending, *, owner: str) -> None:
+    """End a step run otherwise than by success.
+
+    Raises:
+        LeaseLost: another claim has raised the fencing number; nothing is changed.
+    """
+    error = ending.error
+    changed = connection.execute(
+        _END,
+        {
+            "b_id": lease.step_run_id,
+            "b_fence": lease.fence,
+            "b_state": ending.state,
+            "b_failures": int(ending.is_failure),
+            "b_error_code": error.code if error else None,
+            "b_error": dump(error.to_json()) if error else None,
+            "b_final": ending.state is not StepState.QUEUED,
+        },
+    ).rowcount
+    _demand_one(changed, lease)
+    record_attempt(connection, lease, ending.outcome, owner=owner, ending=ending)
+
+
+def checkpoint(database: Database, lease: Lease, state: Mapping[str, Any], progress_s: float) -> None:
+    """Save what a step run has done so far, so that the next claim goes on from there.
+
+    Raises:
+        LeaseLost: another claim has raised the fencing number.
+    """
+    with database.begin() as connection:
+        changed = connection.execute(
+            _CHECKPOINT,
+            {
+                "b_id": lease.step_run_id,
+                "b_fence": lease.fence,
+                "b_checkpoint": dump(state),
+                "b_progress_s": progress_s,
+            },
+        ).rowcount
+        _demand_one(changed, lease)
+
+
+def report_progress(database: Database, lease: Lease, progress_s: float) -> None:
+    """Note how many seconds of audio a running step run has behind it."""
+    with database.begin() as connection:
+        connection.execute(_PROGRESS, {"b_id": lease.step_run_id, "b_fence": lease.fence, "b_progress_s": progress_s})
+
+
+def record_attempt(
+    connection: Connection,
+    lease: Lease,
+    outcome: str,
+    *,
+    owner: str,
+    ending: Ending | None = None,
+) -> None:
+    """Add one line to the story of a step run."""
+    error = ending.error if ending else None
+    connection.execute(
+        _ATTEMPT,
+        {
+            "b_attempt_id": new_id("att"),
+            "b_id": lease.step_run_id,
+            "b_fence": lease.fence,
+            "b_outcome": outcome,
+            "b_owner": owner,
+            "b_error_code": error.code if error else None,
+            "b_message": error.message if error else None,
+            "b_traceback": ending.traceback if ending else None,
+        },
+    )
+
+
+def dump(value: Any) -> str:
+    """Write compact JSON, as all JSON columns hold it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _demand_one(changed: int, lease: Lease) -> None:
+    """Insist that the statement hit the row it named."""
+    if changed != 1:
+        raise LeaseLost(f"The step run {lease.step_run_id} is no longer ours (fencing number {lease.fence})")

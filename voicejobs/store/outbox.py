@@ -1,0 +1,214 @@
+"""The outbox and its upkeep: which jobs go to the broker next, and which come back from the dead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, literal, or_, select, text, update
+
+from voicejobs.store.database import Database, now_s
+from voicejobs.store.ids import new_id
+from voicejobs.store.owners import Owner
+from voicejobs.store.schema import attempts, batches, jobs, step_runs
+from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, StepState
+
+DEATHS_BEFORE_ISOLATION = 3
+"""Workers that may die under a job before it runs alone."""
+
+_DISPATCH_LOCK = 0x766A0001
+
+
+@dataclass(frozen=True, slots=True)
+class OpenBatch:
+    """Name a batch with unsent jobs and how many of its jobs are out."""
+
+    id: str
+    lane: str
+    in_flight: int
+
+
+def lock_dispatch(connection: Connection, database: Database) -> bool:
+    """Take the right to dispatch until the transaction ends; False where another process has it."""
+    if database.is_sqlite:
+        return True  # the write transaction is the lock
+    return bool(
+        connection.execute(text("SELECT pg_try_advisory_xact_lock(:key)"), {"key": _DISPATCH_LOCK}).scalar_one()
+    )
+
+
+def in_flight(connection: Connection) -> int:
+    """Count the jobs that were sent and have not ended."""
+    return int(
+        connection.execute(
+            select(func.count()).select_from(jobs).where(jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB))
+        ).scalar_one()
+    )
+
+
+def open_batches(connection: Connection, lane: str) -> list[OpenBatch]:
+    """Return the unfinished batches of a lane, those with the fewest jobs in flight first."""
+    out = (
+        select(func.count())
+        .where(jobs.c.batch_id == batches.c.id, jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB))
+        .scalar_subquery()
+    )
+    rows = connection.execute(
+        select(batches.c.id, batches.c.lane, out.label("in_flight"))
+        .where(batches.c.finished_at.is_(None), batches.c.lane == lane)
+        .order_by(out, batches.c.id)
+    )
+    return [OpenBatch(row.id, row.lane, row.in_flight) for row in rows]
+
+
+def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
+    """Return id, state and deaths of the next unsent jobs of a batch that are due: by priority, longest first."""
+    return list(
+        connection.execute(
+            select(jobs.c.id, jobs.c.deaths)
+            .where(
+                jobs.c.batch_id == batch_id,
+                jobs.c.sent_at.is_(None),
+                jobs.c.state.in_(STARTABLE_JOB),
+                or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
+            )
+            .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
+            .limit(limit)
+        )
+    )
+
+
+def has_isolated_in_flight(connection: Connection) -> bool:
+    """Tell whether a job that must run alone is out."""
+    return (
+        connection.execute(
+            select(jobs.c.id)
+            .where(
+                jobs.c.sent_at.is_not(None),
+                jobs.c.state.in_(LIVE_JOB),
+                jobs.c.deaths >= DEATHS_BEFORE_ISOLATION,
+            )
+            .limit(1)
+        ).first()
+        is not None
+    )
+
+
+def mark_sent(connection: Connection, job_ids: Sequence[str]) -> None:
+    """Note that the canvases of these jobs go to the broker now."""
+    connection.execute(
+        update(jobs).where(jobs.c.id.in_(job_ids)).values(sent_at=now_s(), sent_count=jobs.c.sent_count + 1)
+    )
+
+
+def mark_unsent(connection: Connection, job_ids: Sequence[str]) -> None:
+    """Put jobs back into the outbox, since the broker did not take them."""
+    connection.execute(update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB)).values(sent_at=None))
+
+
+def heartbeat(connection: Connection, owner: str, lease_s: float) -> set[tuple[str, int]]:
+    """Extend every lease of `owner` and return (step run id, fencing number) of those it still holds."""
+    rows = connection.execute(
+        update(step_runs)
+        .where(step_runs.c.owner == owner, step_runs.c.state == StepState.RUNNING)
+        .values(lease_until=now_s() + lease_s)
+        .returning(step_runs.c.id, step_runs.c.fence)
+    )
+    return {(row.id, row.fence) for row in rows}
+
+
+def stopped_jobs(connection: Connection, owner: str) -> list[tuple[str, str]]:
+    """Return (step run id, job state) of what `owner` runs for jobs that are no longer to run."""
+    rows = connection.execute(
+        select(step_runs.c.id, jobs.c.state)
+        .join(jobs, jobs.c.id == step_runs.c.job_id)
+        .where(
+            step_runs.c.owner == owner,
+            step_runs.c.state == StepState.RUNNING,
+            jobs.c.state.not_in(STARTABLE_JOB),
+        )
+    )
+    return [(row.id, row.state) for row in rows]
+
+
+def running_owners(connection: Connection) -> list[str]:
+    """Return every owner that holds a lease."""
+    return list(
+        connection.execute(select(step_runs.c.owner).where(step_runs.c.state == StepState.RUNNING).distinct()).scalars()
+    )
+
+
+def free_dead_owners(connection: Connection, *, count_deaths: bool) -> list[str]:
+    """Free the leases of processes of this machine that are proven dead; return the ids of their jobs.
+
+    `count_deaths` is False where a whole stack has just started: what ended it was no fault of the jobs.
+    """
+    freed: list[str] = []
+    for owner in running_owners(connection):
+        parsed = Owner.parse(owner or "")
+        if parsed is not None and parsed.is_proven_dead:
+            freed += _free(connection, step_runs.c.owner == owner, count_deaths=count_deaths)
+    return freed
+
+
+def free_expired(connection: Connection, *, grace_s: float) -> list[str]:
+    """Free the leases that ran out `grace_s` seconds ago; return the ids of their jobs."""
+    return _free(connection, step_runs.c.lease_until < now_s() - grace_s, count_deaths=True)
+
+
+def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str]:
+    """Take running step runs from their owners: a line in their story, back to the queue, job to the outbox."""
+    rows = connection.execute(
+        select(step_runs).where(which, step_runs.c.state == StepState.RUNNING).with_for_update(skip_locked=True)
+    ).all()
+    if not rows:
+        return []
+    ids = [row.id for row in rows]
+    connection.execute(
+        update(step_runs)
+        .where(step_runs.c.id.in_(ids), step_runs.c.state == StepState.RUNNING)
+        .values(state=StepState.QUEUED, fence=step_runs.c.fence + 1, owner=None, lease_until=None)
+    )
+    for row in rows:
+        connection.execute(
+            insert(attempts).values(
+                id=new_id("att"),
+                job_id=row.job_id,
+                step_run_id=row.id,
+                fence=row.fence,
+                outcome="lost",
+                owner=row.owner,
+                worker=row.worker,
+                device=row.device,
+                started_at=row.started_at,
+                finished_at=now_s(),
+                error_code="worker_lost",
+                message="The worker died or fell silent while it held the lease",
+            )
+        )
+    job_ids = sorted({row.job_id for row in rows})
+    connection.execute(
+        update(jobs)
+        .where(jobs.c.id.in_(job_ids))
+        .values(sent_at=None, deaths=jobs.c.deaths + (1 if count_deaths else 0))
+    )
+    return job_ids
+
+
+def waiting(connection: Connection) -> list[tuple[str, str]]:
+    """Return (step run id, job id) of the queued step runs of sent jobs: each should have a message."""
+    rows = connection.execute(
+        select(step_runs.c.id, step_runs.c.job_id)
+        .join(jobs, jobs.c.id == step_runs.c.job_id)
+        .where(jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB), step_runs.c.state == StepState.QUEUED)
+    )
+    return [(row.id, row.job_id) for row in rows]
+
+
+def forget_sent(connection: Connection) -> int:
+    """Return every live sent job without a running step to the outbox: a private broker starts empty."""
+    busy = select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.state == StepState.RUNNING).exists()
+    return int(
+        connection.execute(
+            update(jobs).where(jobs.c.sent_at.is_not(None), jobs.c.state.in_(STARTABLE_JOB), ~busy).values(sent_at=None)
+        ).rowcount
+    )

@@ -1,0 +1,28 @@
+"""Paths in rows: text where the name is UTF-8, and the very bytes where it is not."""
+
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any
+
+
+def encode_path(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return JSON values that keep every byte of `path`, which must be absolute."""
+    raw = os.fsencode(path)
+    try:
+        return {"path": raw.decode("utf-8")}
+    except UnicodeDecodeError:
+        return {"path_base64": b64encode(raw).decode("ascii")}
+
+
+def decode_path(values: Mapping[str, Any]) -> str:
+    """Return the path that `encode_path` was given."""
+    if "path" in values:
+        return str(values["path"])
+    return os.fsdecode(b64decode(values["path_base64"]))
+
+
+def display_name(path: str | os.PathLike[str]) -> str:
+    """Return `path` as text that any terminal and any database takes: odd bytes and controls are escaped."""
+    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

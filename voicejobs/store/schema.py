@@ -1,0 +1,195 @@
+"""The tables, as SQLAlchemy Core describes them; migrations/ builds them.
+
+Times are unix seconds (floating point) by the clock of the database, on SQLite and on Postgres alike.
+JSON is kept as text: it is read and written whole, and the two databases then behave the same.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+ID = String(64)
+LIVE = "state IN ('queued', 'running', 'cancelling')"
+
+batches = Table(
+    "batches",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("lane", String(16), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("label", Text, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("sealed_at", Double),
+    Column("finished_at", Double),
+    Index(
+        "ix_batches_open",
+        "lane",
+        "id",
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("batch_id", ID, ForeignKey("batches.id", ondelete="CASCADE"), nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column("tenant", String(64), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("pipeline", String(64), nullable=False),
+    Column("pipeline_version", Integer, nullable=False),
+    Column("options", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("source_name", Text, nullable=False),
+    Column("input_sha256", String(64)),
+    Column("result_key", String(64)),
+    Column("done_key", String(64)),
+    Column("target", Text, nullable=False),
+    Column("cost_order", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("sent_at", Double),
+    Column("sent_count", Integer, nullable=False, server_default="0"),
+    Column("run_after", Double),
+    Column("deaths", Integer, nullable=False, server_default="0"),
+    Column("audio_s", Double),
+    Column("outputs", Text),
+    Column("error_code", String(64)),
+    Column("error", Text),
+    Column("trace_id", String(64), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Index("ix_jobs_batch_state", "batch_id", "state"),
+    Index("ix_jobs_done_key", "done_key"),
+    Index("ix_jobs_target", "target"),
+    Index("ix_jobs_finished", "batch_id", "finished_at"),
+    Index(
+        "ix_jobs_unsent",
+        "batch_id",
+        "priority",
+        "cost_order",
+        "seq",
+        sqlite_where=text("sent_at IS NULL AND state IN ('queued', 'running')"),
+        postgresql_where=text("sent_at IS NULL AND state IN ('queued', 'running')"),
+    ),
+    Index(
+        "ix_jobs_sent",
+        "batch_id",
+        sqlite_where=text(f"sent_at IS NOT NULL AND {LIVE}"),
+        postgresql_where=text(f"sent_at IS NOT NULL AND {LIVE}"),
+    ),
+    Index(
+        "ix_jobs_cancelling",
+        "id",
+        sqlite_where=text("state = 'cancelling'"),
+        postgresql_where=text("state = 'cancelling'"),
+    ),
+)
+
+step_runs = Table(
+    "step_runs",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("node", String(64), nullable=False),
+    Column("step", String(64), nullable=False),
+    Column("step_version", Integer, nullable=False),
+    Column("shard", Integer, nullable=False),
+    Column("depth", Integer, nullable=False),
+    Column("queue", String(64), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("inputs", Text, nullable=False),
+    Column("output", Text),
+    Column("checkpoint", Text),
+    Column("progress_s", Double, nullable=False, server_default="0"),
+    Column("fence", Integer, nullable=False, server_default="0"),
+    Column("failures", Integer, nullable=False, server_default="0"),
+    Column("owner", String(128)),
+    Column("lease_until", Double),
+    Column("worker", String(128)),
+    Column("device", String(64)),
+    Column("error_code", String(64)),
+    Column("error", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    Index("uq_step_runs_place", "job_id", "node", "shard", unique=True),
+    Index(
+        "ix_step_runs_running",
+        "owner",
+        sqlite_where=text("state = 'running'"),
+        postgresql_where=text("state = 'running'"),
+    ),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("step_run_id", ID, nullable=False),
+    Column("fence", Integer, nullable=False),
+    Column("outcome", String(16), nullable=False),
+    Column("owner", String(128)),
+    Column("worker", String(128)),
+    Column("device", String(64)),
+    Column("started_at", Double),
+    Column("finished_at", Double, nullable=False),
+    Column("error_code", String(64)),
+    Column("message", Text),
+    Column("traceback", Text),
+    Index("ix_attempts_job", "job_id"),
+)
+
+artifacts = Table(
+    "artifacts",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("step_run_id", ID, nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("data", LargeBinary),
+    Column("meta", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("ix_artifacts_job", "job_id"),
+)
+
+results = Table(
+    "results",
+    metadata,
+    Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("result_key", String(64), nullable=False),
+    Column("artifact_id", ID, nullable=False),
+    Column("language", String(16)),
+    Column("duration_s", Double, nullable=False),
+    Column("words", Integer, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("ix_results_key", "result_key"),
+)

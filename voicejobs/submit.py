@@ -1,0 +1,290 @@
+"""Take work in: validate, find what is done already, insert the rest; cancel; try again."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any, Literal
+
+from sqlalchemy import Connection, select, update
+
+from voicejobs import canvas
+from voicejobs.errors import EmptyFile, InputError, NoSuchRecord, NotFound, Unreadable
+from voicejobs.formats import extension
+from voicejobs.pipelines.pipeline import Pipeline
+from voicejobs.store import jobs as rows
+from voicejobs.store.database import Database, now_s
+from voicejobs.store.ids import new_id
+from voicejobs.store.jobs import NewJob
+from voicejobs.store.paths import decode_path, display_name, encode_path
+from voicejobs.store.schema import batches, jobs, results
+from voicejobs.store.states import STARTABLE_JOB, JobState
+
+HASH_NAME = "sha256"
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """Name a file to submit.
+
+    Args:
+        path: absolute path, as the operating system has it.
+        name: how people know it, for example its path below the folder they named.
+        target: absolute path of the output files without their endings; empty for none.
+    """
+
+    path: str
+    name: str
+    target: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """Tell what became of a file.
+
+    `submitted`: a new job. `joined`: a live job that did the same. `done`: nothing is left to do; `outputs` are
+    those of the earlier job. `refused`: see `error`.
+    """
+
+    file: InputFile
+    outcome: Literal["submitted", "joined", "done", "refused"]
+    job_id: str = ""
+    outputs: Sequence[Mapping[str, Any]] = ()
+    error: InputError | None = None
+
+
+@dataclass(slots=True)
+class Submission:
+    """Insert the jobs of one batch, chunk by chunk, so that work begins while later files are still being read.
+
+    Args:
+        database: the store.
+        pipeline: what each file goes through.
+        options: full options of every node (`Pipeline.options`).
+        label: how people know the batch.
+        lane: `bulk` or `interactive`.
+        force: do again what is done, and replace files that are in the way.
+    """
+
+    database: Database
+    pipeline: Pipeline
+    options: Mapping[str, Mapping[str, Any]]
+    label: str = ""
+    lane: str = "bulk"
+    force: bool = False
+    batch_id: str = ""
+    _seq: int = 0
+    _inputs_of_last: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        # The key of everything before the last node tells whether a transcript can serve again.
+        self._inputs_of_last = self.pipeline.nodes[-2].name if len(self.pipeline.nodes) > 1 else ""
+
+    def open(self) -> str:
+        """Insert the batch and return its id."""
+        with self.database.begin() as connection:
+            self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
+        return self.batch_id
+
+    def seal(self) -> None:
+        """Say that no further file will come."""
+        with self.database.begin() as connection:
+            rows.seal_batch(connection, self.batch_id)
+
+    def add(self, files: Sequence[InputFile]) -> list[Accepted]:
+        """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
+        read = [_read(file) for file in files]
+        keyed = [_Keyed(self, file, *found) for file, found in zip(files, read, strict=True) if not _is_error(found)]
+        accepted: dict[str, Accepted] = {
+            file.path: Accepted(file, "refused", error=found)
+            for file, found in zip(files, read, strict=True)
+            if isinstance(found, InputError)
+        }
+        with self.database.begin() as connection:
+            fresh = keyed if self.force else self._without_known(connection, keyed, accepted)
+            reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
+            new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
+            rows.insert_jobs(connection, self.batch_id, new)
+        for item, job in zip(fresh, new, strict=True):
+            accepted[item.file.path] = Accepted(item.file, "submitted", job.id)
+        return [accepted[file.path] for file in files]
+
+    def _without_known(
+        self, connection: Connection, keyed: "Sequence[_Keyed]", accepted: dict[str, Accepted]
+    ) -> "list[_Keyed]":
+        """Sort out the files whose work is done or under way, and return the others."""
+        known = _jobs_by_key(connection, [item.done_key for item in keyed])
+        fresh = []
+        joined = []
+        for item in keyed:
+            match = _match(known.get((item.done_key, item.file.target), ()))
+            if match is None:
+                fresh.append(item)
+            elif match.state == JobState.SUCCEEDED:
+                accepted[item.file.path] = Accepted(item.file, "done", match.id, match.outputs)
+            else:
+                joined.append(match.id)
+                accepted[item.file.path] = Accepted(item.file, "joined", match.id)
+        if joined:
+            connection.execute(update(jobs).where(jobs.c.id.in_(joined)).values(batch_id=self.batch_id))
+        return fresh
+
+    def _new_job(self, connection: Connection, item: "_Keyed", transcript: str | None) -> NewJob:
+        """Return the rows of a new job; one whose transcript is known only has to deliver it."""
+        options = dict(self.options)
+        last = self.pipeline.nodes[-1].name
+        if item.file.target:
+            options[last] = {
+                **options[last],
+                "target": encode_path(item.file.target),
+                "replace": self.force,
+                "known": _our_hashes(connection, item.file.target, options[last]["formats"]),
+            }
+        done = frozenset(node.name for node in self.pipeline.nodes[:-1]) if transcript else frozenset()
+        self._seq += 1
+        return NewJob(
+            id=new_id("job"),
+            seq=self._seq,
+            pipeline=self.pipeline.name,
+            pipeline_version=self.pipeline.version,
+            options=options,
+            source={
+                **encode_path(item.file.path),
+                "name": display_name(item.file.name),
+                "size": item.size,
+                "mtime_ns": item.mtime_ns,
+            },
+            source_name=display_name(item.file.name),
+            step_runs=canvas.first_rows(
+                self.pipeline, done=done, inputs={"transcript": transcript} if transcript else None
+            ),
+            input_sha256=item.sha256,
+            result_key=item.result_key,
+            done_key=item.done_key,
+            target=display_name(item.file.target),
+            cost_order=-item.size,
+        )
+
+    def keys(self, digest: str) -> tuple[str, str]:
+        """Return the done-key and the key of the transcript for an input with this SHA-256."""
+        return (
+            self.pipeline.key(digest, self.options),
+            self.pipeline.key(digest, self.options, up_to=self._inputs_of_last),
+        )
+
+
+class _Keyed:
+    """Hold a readable file with its hash and keys."""
+
+    __slots__ = ("done_key", "file", "mtime_ns", "result_key", "sha256", "size")
+
+    def __init__(self, submission: Submission, file: InputFile, digest: str, size: int, mtime_ns: int) -> None:
+        self.file = file
+        self.sha256 = digest
+        self.size = size
+        self.mtime_ns = mtime_ns
+        self.done_key, self.result_key = submission.keys(digest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Hold an earlier job that did, or does, the same."""
+
+    id: str
+    state: str
+    outputs: Sequence[Mapping[str, Any]]
+
+
+def _is_error(found: "tuple[str, int, int] | InputError") -> bool:
+    """Tell whether a file could not be read."""
+    return isinstance(found, InputError)
+
+
+def _read(file: InputFile) -> "tuple[str, int, int] | Any":
+    """Return SHA-256, size and time of a file, or why it cannot be read."""
+    name = display_name(file.name)
+    try:
+        with Path(file.path).open("rb") as stream:
+            status = os.fstat(stream.fileno())
+            if status.st_size == 0:
+                return EmptyFile(f"{name} holds no bytes")
+            return file_digest(stream, HASH_NAME).hexdigest(), status.st_size, status.st_mtime_ns
+    except FileNotFoundError:
+        return NotFound(f"{name} is not there")
+    except OSError as error:
+        return Unreadable(f"{name} cannot be read: {error.strerror}")
+
+
+def _jobs_by_key(connection: Connection, keys: Sequence[str]) -> dict[tuple[str, str], list[_Known]]:
+    """Return the earlier jobs with these done-keys that are live or succeeded, by key and target, newest first."""
+    found: dict[tuple[str, str], list[_Known]] = {}
+    query = (
+        select(jobs.c.id, jobs.c.done_key, jobs.c.state, jobs.c.outputs, jobs.c.options)
+        .where(jobs.c.done_key.in_(keys), jobs.c.state.in_((*STARTABLE_JOB, JobState.SUCCEEDED)))
+        .order_by(jobs.c.id.desc())
+    )
+    for row in connection.execute(query):
+        target = json.loads(row.options)["deliver"]["target"]
+        place = decode_path(target) if target else ""
+        known = _Known(row.id, row.state, json.loads(row.outputs) if row.outputs else ())
+        found.setdefault((row.done_key, place), []).append(known)
+    return found
+
+
+def _match(candidates: Sequence[_Known]) -> _Known | None:
+    """Return the live job among the candidates, else a succeeded one whose files are all as it left them."""
+    for known in candidates:
+        if known.state != JobState.SUCCEEDED or (known.outputs and all(map(_is_intact, known.outputs))):
+            return known
+    return None
+
+
+def _is_intact(output: Mapping[str, Any]) -> bool:
+    """Tell whether an output file is there with the hash that was recorded."""
+    path = Path(decode_path(output))
+    try:
+        if path.stat().st_size != output["size"]:
+            return False
+        return sha256(path.read_bytes()).hexdigest() == str(output["sha256"])
+    except OSError:
+        return False
+
+
+def _our_hashes(connection: Connection, target: str, formats: Sequence[str]) -> dict[str, str]:
+    """Return the SHA-256 of the files that earlier jobs have written to this target, by format."""
+    if not any(Path(target + extension(name)).exists() for name in formats):
+        return {}
+    hashes: dict[str, str] = {}
+    query = select(jobs.c.outputs).where(
+        jobs.c.target == display_name(target), jobs.c.state == JobState.SUCCEEDED, jobs.c.outputs.is_not(None)
+    )
+    for (outputs,) in connection.execute(query.order_by(jobs.c.id)):
+        hashes.update({output["format"]: output["sha256"] for output in json.loads(outputs)})
+    return hashes
+
+
+def _transcripts(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+    """Return the artifact id of the newest transcript for each of these keys."""
+    query = (
+        select(results.c.result_key, results.c.artifact_id)
+        .where(results.c.result_key.in_(keys))
+        .order_by(results.c.created_at)
+    )
+    return {row.result_key: row.artifact_id for row in connection.execute(query)}
+
+
+def cancel_batch(database: Database, batch_id: str) -> int:
+    """Cancel what a batch has not finished; finished jobs stay. Return the number of jobs touched.
+
+    Raises:
+        NoSuchRecord: there is no such batch.
+    """
+    with database.begin() as connection:
+        if connection.execute(select(batches.c.id).where(batches.c.id == batch_id)).first() is None:
+            raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
+        connection.execute(
+            update(batches).where(batches.c.id == batch_id, batches.c.sealed_at.is_(None)).values(sealed_at=now_s())
+        )
+        return rows.cancel_jobs(connection, batch_id=batch_id)

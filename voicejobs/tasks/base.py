@@ -1,0 +1,238 @@
+"""The frame around every task: take the lease, run the step, commit, send what follows; or say why not."""
+
+import logging
+import traceback as tracebacks
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from celery import Task
+from celery.exceptions import Ignore
+from sqlalchemy import Connection
+
+from voicejobs import canvas, dispatch, logs
+from voicejobs.errors import (
+    Cancelled,
+    DatabaseUnavailable,
+    DiskFull,
+    Internal,
+    Interruption,
+    LeaseLost,
+    Permanent,
+    ShuttingDown,
+    VoicejobsError,
+)
+from voicejobs.pipelines.pipeline import pipeline
+from voicejobs.steps.registry import step
+from voicejobs.store import leases
+from voicejobs.store.jobs import (
+    NewArtifact,
+    NewResult,
+    finish_job,
+    insert_artifact,
+    insert_result,
+    note_audio,
+    send_again,
+)
+from voicejobs.store.leases import Ending, Lease
+from voicejobs.store.states import JobState, StepState
+from voicejobs.tasks.keeper import Hold
+from voicejobs.tasks.runtime import Runtime
+
+logger = logging.getLogger(__name__)
+
+NO_ATTEMPT_BURNT = (DiskFull,)
+"""Errors that are no fault of the job: it waits and comes again, however often."""
+
+MAX_ERROR_TRACE_CHARS = 8000
+
+UNKNOWN_VERSION_DELAY_S = 5.0
+"""A step run of another version waits this long for a worker that knows it, then is offered again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """Hold what a step body made.
+
+    Args:
+        output: JSON values for the steps that follow.
+        audio_s: decoded length of the recording, where the step found it out.
+        progress_s: seconds of audio that the step run has dealt with.
+        artifacts: what to keep.
+        result: the transcript for queries; its artifact id is that of the first artifact.
+        files: the output files, where the job ends here.
+    """
+
+    output: Mapping[str, Any]
+    audio_s: float | None = None
+    progress_s: float = 0.0
+    artifacts: Sequence[NewArtifact] = ()
+    result: NewResult | None = None
+    files: Sequence[Mapping[str, Any]] | None = None
+
+
+Body = Callable[[Runtime, Lease, Hold], Product]
+
+
+def run_step(runtime: Runtime, task: Task[Any, Any], step_run_id: str, body: Body) -> None:
+    """Run one delivery of a message.
+
+    Raises:
+        Ignore: the chain ends here: the delivery means nothing any more, or the step did not succeed.
+    """
+    if runtime.keeper.is_closing:
+        raise Ignore  # the row stays queued; the next worker finds its message lost and sends another
+    try:
+        lease = leases.claim(
+            runtime.database,
+            step_run_id,
+            owner=runtime.owner,
+            lease_s=runtime.settings.lease_s,
+            worker=runtime.place.worker,
+            device=runtime.place.device,
+        )
+    except DatabaseUnavailable as error:
+        logger.warning("cannot claim", extra={"error": error.message})
+        raise Ignore from None
+    if lease is None:
+        raise Ignore
+    with logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=step_run_id, trace_id=lease.trace_id):
+        with runtime.keeper.hold(lease) as hold:
+            ready = _run_held(runtime, lease, hold, body)
+        if ready is None:
+            runtime.ring()
+            raise Ignore
+        _go_on(runtime, task, lease, ready)
+
+
+def _run_held(runtime: Runtime, lease: Lease, hold: Hold, body: Body) -> list[canvas.Missing] | None:
+    """Run the body under its lease; return what became ready, or None where the chain ends."""
+    try:
+        _demand_known_version(lease)
+        product = body(runtime, lease, hold)
+        hold.check()
+        return _commit(runtime, lease, product)
+    except Interruption as reason:
+        _interrupted(runtime, lease, reason)
+    except VoicejobsError as error:
+        _failed(runtime, lease, error)
+    except Exception as error:
+        logger.exception("unforeseen error")
+        wrapped = Internal(f"{type(error).__name__}: {error}")
+        wrapped.__cause__ = error
+        _failed(runtime, lease, wrapped)
+    return None
+
+
+def _knows(lease: Lease) -> bool:
+    """Tell whether this worker has the step in the version that the step run names."""
+    return step(lease.step).version == lease.step_version
+
+
+def _demand_known_version(lease: Lease) -> None:
+    """Leave a step run of a version that this worker does not know to others.
+
+    Raises:
+        ShuttingDown: the lease must be given back, and no attempt is burnt.
+    """
+    if not _knows(lease):
+        raise ShuttingDown(f"This worker does not know version {lease.step_version} of the step {lease.step!r}")
+
+
+def _commit(runtime: Runtime, lease: Lease, product: Product) -> list[canvas.Missing]:
+    """Store the product and release what waited for it, in one transaction."""
+    graph = pipeline(lease.pipeline)
+    is_last = not graph.after(lease.node)
+    with runtime.database.begin() as connection:
+        leases.succeed(connection, lease, product.output, owner=runtime.owner, progress_s=product.progress_s)
+        if product.audio_s is not None:
+            note_audio(connection, lease.job_id, product.audio_s)
+        _store_artifacts(connection, lease, product)
+        if is_last:
+            finish_job(connection, lease.job_id, JobState.SUCCEEDED, outputs=product.files)
+            ready = []
+        else:
+            ready = canvas.release(connection, graph, lease.job_id, lease.node, product.output)
+    if is_last:
+        runtime.blobs.remove_scratch(lease.job_id)
+        runtime.ring()
+    return ready
+
+
+def _store_artifacts(connection: Connection, lease: Lease, product: Product) -> None:
+    """Insert the artifacts and the result of a step run."""
+    ids = [insert_artifact(connection, lease.job_id, lease.step_run_id, artifact) for artifact in product.artifacts]
+    if product.result is not None:
+        insert_result(
+            connection,
+            lease.job_id,
+            NewResult(
+                result_key=product.result.result_key,
+                artifact_id=ids[0],
+                language=product.result.language,
+                duration_s=product.result.duration_s,
+                words=product.result.words,
+                text=product.result.text,
+            ),
+        )
+
+
+def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: list[canvas.Missing]) -> None:
+    """Let Celery send the next link of the chain if it is what became ready, and send the rest ourselves."""
+    ready = [item for item in missing if item.is_ready]
+    chain: Any = task.request.chain
+    next_id = chain[-1]["args"][1] if chain else None
+    ours = [item for item in ready if item.id != next_id]
+    if ours:
+        dispatch.send_missing(runtime.database, runtime.app, lease.job_id, missing, lease.pipeline)
+    if next_id is not None and len(ours) == len(ready):
+        raise Ignore  # what comes next in this chain still waits for other inputs
+
+
+def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
+    """Give the lease back, or drop a result that nobody wants."""
+    logger.info("interrupted", extra={"reason": reason.code})
+    if isinstance(reason, LeaseLost):
+        return
+    try:
+        with runtime.database.begin() as connection:
+            if isinstance(reason, Cancelled):
+                leases.end(connection, lease, Ending(StepState.CANCELLED, "cancelled"), owner=runtime.owner)
+            else:
+                leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=runtime.owner)
+                send_again(connection, lease.job_id, delay_s=0.0 if _knows(lease) else UNKNOWN_VERSION_DELAY_S)
+    except VoicejobsError as error:
+        logger.info("could not give the lease back", extra={"error": error.message})
+        return
+    if isinstance(reason, Cancelled):
+        runtime.upkeep.tick()
+        runtime.blobs.remove_scratch(lease.job_id)
+
+
+def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
+    """Decide by the kind of error: try again later, or end the job with its whole story."""
+    burns = not isinstance(error, NO_ATTEMPT_BURNT)
+    final = isinstance(error, Permanent) or (burns and lease.failures + 1 >= runtime.settings.max_attempts)
+    trace = None
+    if not isinstance(error, Permanent) or error.__cause__ is not None:
+        trace = "".join(tracebacks.format_exception(error))[-MAX_ERROR_TRACE_CHARS:]
+    logger.warning("step failed", extra={"code": error.code, "error": error.message, "final": final})
+    try:
+        with runtime.database.begin() as connection:
+            ending = Ending(
+                state=StepState.FAILED if final else StepState.QUEUED,
+                outcome="failed" if final else "retried",
+                is_failure=burns,
+                error=error,
+                traceback=trace,
+            )
+            leases.end(connection, lease, ending, owner=runtime.owner)
+            if final:
+                finish_job(connection, lease.job_id, JobState.FAILED, error=error)
+            else:
+                send_again(connection, lease.job_id, delay_s=dispatch.retry_delay_s(lease.failures + 1))
+    except VoicejobsError as lost:
+        logger.warning("could not record the failure", extra={"error": lost.message})
+        return
+    if final:
+        runtime.blobs.remove_scratch(lease.job_id)

@@ -1,0 +1,35 @@
+"""Look at an input before it is opened: it must be there, readable, and the one that was submitted."""
+
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from voicejobs.errors import EmptyFile, InputChanged, InputError, NotAudio, NotFound, Unreadable
+from voicejobs.store.paths import display_name
+
+
+def check_unchanged(path: str, source: Mapping[str, Any]) -> None:
+    """Do nothing where the file at `path` has the size and time that were noted at submission.
+
+    Raises:
+        NotFound, Unreadable, NotAudio, EmptyFile, InputChanged: as their names say.
+    """
+    name = display_name(path)
+    try:
+        status = Path(path).stat()
+    except OSError as error:
+        raise unreadable(name, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAudio(f"{name} is not a regular file", hint="Name a file that holds a recording.")
+    if status.st_size == 0:
+        raise EmptyFile(f"{name} holds no bytes")
+    if status.st_size != source["size"] or status.st_mtime_ns != source["mtime_ns"]:
+        raise InputChanged(f"{name} was changed after it was submitted")
+
+
+def unreadable(name: str, error: OSError) -> InputError:
+    """Return our error for an input that the operating system does not give us."""
+    if isinstance(error, FileNotFoundError):
+        return NotFound(f"{name} is not there")
+    return Unreadable(f"{name} cannot be read: {error.strerror}")

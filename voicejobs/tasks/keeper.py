@@ -1,0 +1,147 @@
+"""Keep the leases of this process: one heartbeat for all of them, and a word to tasks that must stop."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from voicejobs.errors import Cancelled, Interruption, LeaseLost, ShuttingDown, VoicejobsError
+from voicejobs.store import outbox
+from voicejobs.store.database import Database
+from voicejobs.store.leases import Lease
+
+logger = logging.getLogger(__name__)
+
+LOOK_EVERY_S = 1.0
+"""How often running tasks learn that their job was cancelled."""
+
+
+@dataclass(slots=True, eq=False)
+class Hold:
+    """Stand for one held lease; its task looks at it between windows."""
+
+    lease: Lease
+    reason: Interruption | None = None
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def stop(self, reason: Interruption) -> None:
+        """Tell the task to stop; the first reason stays."""
+        if self.reason is None:
+            self.reason = reason
+        self._stopped.set()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Tell whether the task should stop."""
+        return self._stopped.is_set()
+
+    def check(self) -> None:
+        """Raise the reason to stop, if there is one."""
+        if self._stopped.is_set():
+            raise self.reason or LeaseLost(self.lease.step_run_id)
+
+
+class LeaseKeeper:
+    """Run the heartbeat of all leases of one process in one thread.
+
+    Args:
+        database: the store.
+        owner: who we are, as `Owner` writes it.
+        lease_s: the length of a lease in seconds; heartbeats come three times as often.
+        on_outage: called when the database did not answer a heartbeat.
+    """
+
+    def __init__(
+        self, database: Database, owner: str, lease_s: float, *, on_outage: Callable[[], None] = lambda: None
+    ) -> None:
+        self.database = database
+        self.owner = owner
+        self.lease_s = lease_s
+        self._on_outage = on_outage
+        self._holds: dict[str, Hold] = {}
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._closing: ShuttingDown | None = None
+        self._thread = threading.Thread(target=self._run, name="lease-keeper", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; leases that are still held run out."""
+        self._end.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=self.lease_s)
+
+    def shut_down(self) -> None:
+        """Ask every task, also those that begin later, to stop and give its lease back."""
+        self._closing = ShuttingDown("The worker is going down")
+        with self._lock:
+            for hold in self._holds.values():
+                hold.stop(self._closing)
+
+    @property
+    def is_closing(self) -> bool:
+        """Tell whether no new work should be claimed."""
+        return self._closing is not None
+
+    @property
+    def held(self) -> int:
+        """Return the number of leases held."""
+        return len(self._holds)
+
+    @contextmanager
+    def hold(self, lease: Lease) -> Iterator[Hold]:
+        """Keep a lease alive for the time of the block."""
+        hold = Hold(lease)
+        with self._lock:
+            self._holds[lease.step_run_id] = hold
+        if self._closing is not None:
+            hold.stop(self._closing)
+        try:
+            yield hold
+        finally:
+            with self._lock:
+                if self._holds.get(lease.step_run_id) is hold:
+                    del self._holds[lease.step_run_id]
+
+    def _run(self) -> None:
+        """Beat and look until the end."""
+        next_beat = time.monotonic() + self.lease_s / 3
+        while not self._end.wait(min(LOOK_EVERY_S, self.lease_s / 6)):
+            if not self._holds:
+                next_beat = time.monotonic() + self.lease_s / 3
+                continue
+            try:
+                self._look()
+                if time.monotonic() >= next_beat:
+                    self._beat()
+                    next_beat = time.monotonic() + self.lease_s / 3
+            except VoicejobsError as error:
+                logger.warning("heartbeat failed", extra={"error": error.message})
+                self._on_outage()
+            except Exception:
+                logger.exception("heartbeat failed")
+                self._on_outage()
+
+    def _look(self) -> None:
+        """Stop the tasks of jobs that are no longer to run."""
+        with self.database.read() as connection:
+            stopped = outbox.stopped_jobs(connection, self.owner)
+        for step_run_id, state in stopped:
+            hold = self._holds.get(step_run_id)
+            if hold is not None:
+                hold.stop(Cancelled(f"The job is {state}"))
+
+    def _beat(self) -> None:
+        """Extend the leases, and stop the tasks whose lease is gone."""
+        with self._lock:
+            before = {(hold.lease.step_run_id, hold.lease.fence): hold for hold in self._holds.values()}
+        with self.database.begin() as connection:
+            alive = outbox.heartbeat(connection, self.owner, self.lease_s)
+        for key, hold in before.items():
+            if key not in alive:
+                hold.stop(LeaseLost(f"The step run {hold.lease.step_run_id} is no longer ours"))

@@ -1,0 +1,141 @@
+"""What the tasks of one worker process share: store, leases, decoder, engine processes and the upkeep thread."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from celery import Celery
+
+from voicejobs import dispatch
+from voicejobs.errors import VoicejobsError
+from voicejobs.hosting.decoder import Decoder
+from voicejobs.hosting.host import EngineHost
+from voicejobs.settings import Settings
+from voicejobs.store import migrate
+from voicejobs.store.blobs import BlobStore
+from voicejobs.store.database import Database
+from voicejobs.store.owners import Owner
+from voicejobs.tasks.keeper import LeaseKeeper
+
+logger = logging.getLogger(__name__)
+
+SCHEMA_WAIT_S = 60.0
+FILL_EVERY_S = 0.5
+TICK_EVERY_S = 5.0
+LOST_LOOK_EVERY_S = 3.0
+SWEEP_EVERY_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Say where this worker stands.
+
+    Args:
+        worker: name for the story of each step run.
+        device: likewise.
+        window_jobs: jobs that the dispatcher keeps out at once.
+        is_restart: whether the worker before this one died: what it held may have killed it.
+    """
+
+    worker: str = "worker"
+    device: str = "cpu"
+    window_jobs: int = 16
+    is_restart: bool = False
+
+
+class Runtime:
+    """Own everything that tasks need; made once for each worker process, at the first task or at its start."""
+
+    def __init__(self, settings: Settings, app: Celery, place: Place) -> None:
+        self.settings = settings
+        self.app = app
+        self.place = place
+        self.owner = str(Owner.of_this_process())
+        self.database = Database(settings.effective_database_url, pool_size=place.window_jobs)
+        self.blobs = BlobStore(settings.blobs_dir)
+        self.decoder = Decoder(settings)
+        self.host = EngineHost(settings)
+        self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)
+        self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
+        self._rung = threading.Event()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
+
+    def start(self) -> None:
+        """Start the decoder and the threads."""
+        self.decoder.start()
+        self.keeper.start()
+        self._thread.start()
+
+    def ring(self) -> None:
+        """Wake the dispatcher: a job has ended, or came back to the outbox."""
+        self._rung.set()
+
+    def shut_down(self) -> None:
+        """Stop claiming, and ask running tasks to give their leases back."""
+        self.keeper.shut_down()
+
+    def close(self) -> None:
+        """End the threads and the child processes."""
+        self._end.set()
+        self._rung.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=5)
+        self.keeper.close()
+        self.host.close()
+        self.decoder.close()
+        self.database.close()
+
+    def _run(self) -> None:
+        """Dispatch when rung and now and then; look after leases, messages and idle engines."""
+        self._wait_for_schema()
+        self._guard(self._begin)
+        duties: list[tuple[float, Callable[[], object]]] = [
+            (TICK_EVERY_S, self.upkeep.tick),
+            (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
+        ]
+        due = [time.monotonic() + every for every, _ in duties]
+        while not self._end.is_set():
+            if not self.keeper.is_closing:
+                self._guard(self._fill)
+            now = time.monotonic()
+            for index, (every, duty) in enumerate(duties):
+                if now >= due[index]:
+                    self._guard(duty)
+                    due[index] = now + every
+            self._rung.wait(FILL_EVERY_S)
+            self._rung.clear()
+
+    def _begin(self) -> None:
+        """Free what dead workers of this machine held, before anything else."""
+        self.upkeep.stack_started(after_crash=self.place.is_restart)
+
+    def _fill(self) -> None:
+        """Send what the window has room for."""
+        dispatch.fill(self.database, self.app, self.place.window_jobs)
+
+    def _wait_for_schema(self) -> None:
+        """Wait until somebody has migrated the database: commands and the deployment do, workers never."""
+        deadline = time.monotonic() + SCHEMA_WAIT_S
+        while not self._end.is_set():
+            try:
+                migrate.check(self.database)
+            except VoicejobsError as error:
+                if time.monotonic() > deadline:
+                    logger.warning("waiting for the database", extra={"error": error.message})
+                    deadline += SCHEMA_WAIT_S
+                self._end.wait(0.05)
+            else:
+                return
+
+    @staticmethod
+    def _guard(duty: Callable[[], object]) -> None:
+        """Run a duty; what it cannot do now it can do next time."""
+        try:
+            duty()
+        except VoicejobsError as error:
+            logger.warning("upkeep failed", extra={"duty": duty.__name__, "error": error.message})
+        except Exception:
+            logger.exception("upkeep failed", extra={"duty": duty.__name__})

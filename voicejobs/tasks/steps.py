@@ -1,0 +1,293 @@
+"""The bodies of the tasks: load, call the pure step, hand back the product. The frame is in `base`."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from voicejobs.audio.decode import DecodeOptions
+from voicejobs.audio.pcm import PcmWriter, read_window
+from voicejobs.audio.types import Pcm, Span, Transcript, WindowResult
+from voicejobs.engines.base import EngineSpec, RecogniseOptions
+from voicejobs.engines.registry import engine_class
+from voicejobs.errors import Internal, ModelCorrupt, NotFound, VoicejobsError
+from voicejobs.models.installed import resolve
+from voicejobs.settings import Settings
+from voicejobs.steps.merge import Piece, language_of, merge
+from voicejobs.steps.prepare import Heard, listen
+from voicejobs.steps.recognise import Work, recognise
+from voicejobs.steps.windows import plan_windows, speech_spans
+from voicejobs.store import artifacts, leases
+from voicejobs.store.jobs import NewResult
+from voicejobs.store.leases import Lease
+from voicejobs.store.paths import decode_path
+from voicejobs.tasks.base import Body, Product
+from voicejobs.tasks.delivery import deliver_files
+from voicejobs.tasks.inputs import check_unchanged
+from voicejobs.tasks.keeper import Hold
+from voicejobs.tasks.runtime import Runtime
+from voicejobs.units import samples_to_seconds
+
+SHARD_WINDOWS = 16
+"""Windows of one step run of `recognise`, some eight minutes of speech: longer recordings fork."""
+
+PROGRESS_EVERY_S = 60.0
+"""Decoded audio between two notes of progress."""
+
+VAD_SPEC = EngineSpec("silero")
+
+
+def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
+    """Decode the input into the job's scratch folder and plan the windows of each channel."""
+    path = decode_path(lease.source)
+    check_unchanged(path, lease.source)
+    options = DecodeOptions(
+        channels=lease.options["prepare"]["channels"],
+        max_audio_s=runtime.settings.max_audio_s,
+        max_bytes=runtime.settings.max_decoded_bytes,
+        memory_bytes=runtime.settings.decode_memory_bytes,
+    )
+    folder = runtime.blobs.scratch(lease.job_id)
+    writers: list[PcmWriter] = []
+    try:
+        with runtime.decoder.open(path, options, cancelled=lambda: hold.is_stopped) as stream:
+            heard = listen(
+                stream.blocks(),
+                runtime.host.vad(VAD_SPEC),
+                _keep_in(folder, lease, writers),
+                _note_progress(runtime, lease, hold),
+            )
+            media = stream.info.to_json()
+    except VoicejobsError:
+        hold.check()  # a decoder that was stopped on purpose is no failure
+        raise
+    finally:
+        for writer in writers:
+            writer.close()
+    return _prepared(lease, heard, writers, media, folder)
+
+
+def _keep_in(folder: Path, lease: Lease, writers: list[PcmWriter]) -> Callable[[int, Pcm], None]:
+    """Return a sink that writes each channel to a file of its own, named by the fencing number."""
+
+    def keep(channel: int, block: Pcm) -> None:
+        while len(writers) <= channel:
+            writers.append(PcmWriter(folder / _file_name(lease, len(writers)), fsync=True))
+        writers[channel].write(block)
+
+    return keep
+
+
+def _file_name(lease: Lease, channel: int) -> str:
+    """Return the name of a channel's decoded audio; a zombie with an old number writes elsewhere."""
+    return f"{lease.fence}-{channel}.s16le"
+
+
+def _note_progress(runtime: Runtime, lease: Lease, hold: Hold) -> Callable[[int], None]:
+    """Return a function that looks for a reason to stop, and now and then notes how far we are."""
+    noted_s = 0.0
+
+    def progress(samples: int) -> None:
+        nonlocal noted_s
+        hold.check()
+        seconds = samples_to_seconds(samples)
+        if seconds - noted_s >= PROGRESS_EVERY_S:
+            noted_s = seconds
+            leases.report_progress(runtime.database, lease, seconds)
+
+    return progress
+
+
+def _prepared(
+    lease: Lease, heard: Sequence[Heard], writers: Sequence[PcmWriter], media: Mapping[str, Any], folder: Path
+) -> Product:
+    """Plan the windows, and cut them into shards: at least one, so that the join always has an input."""
+    channels: list[dict[str, Any]] = []
+    shards: list[dict[str, Any]] = []
+    for number, (channel, writer) in enumerate(zip(heard, writers, strict=True)):
+        spans = speech_spans(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES)
+        windows = plan_windows(spans, channel.samples)
+        channels.append(
+            {
+                "file": _file_name(lease, number),
+                "sha256": writer.sha256,
+                "windows": [[window.start_samples, window.end_samples] for window in windows],
+                "speech_samples": sum(span.length_samples for span in spans),
+            }
+        )
+        shards += [
+            {"channel": number, "first": first, "last": min(first + SHARD_WINDOWS, len(windows))}
+            for first in range(0, max(1, len(windows)), SHARD_WINDOWS)
+        ]
+    samples = max((channel.samples for channel in heard), default=0)
+    audio_s = samples_to_seconds(samples)
+    output = {
+        "folder": str(folder),
+        "samples": samples,
+        "split": lease.options["prepare"]["channels"] == "split",
+        "channels": channels,
+        "shards": shards,
+        "media": dict(media),
+    }
+    return Product(output=output, audio_s=audio_s, progress_s=audio_s)
+
+
+VAD_FRAME_SAMPLES = 512
+"""Frame of the detector that `VAD_SPEC` names."""
+
+
+def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
+    """Recognise the windows of one shard, going on where an earlier claim left off."""
+    audio = lease.upstream["prepare"][0]
+    shard = lease.inputs
+    channel = audio["channels"][shard["channel"]]
+    windows = [Span(start, end) for start, end in channel["windows"][shard["first"] : shard["last"]]]
+    path = Path(audio["folder"]) / channel["file"]
+    done = [WindowResult.from_json(item) for item in (lease.checkpoint or {}).get("results", [])]
+
+    def read(window: Span) -> Pcm:
+        hold.check()
+        try:
+            return read_window(path, window)
+        except NotFound as error:
+            raise Internal("The decoded audio is gone", hint="Run the command again with --force.") from error
+
+    def checkpoint(first: int, results: list[WindowResult]) -> None:
+        done.extend(results)
+        hold.check()
+        if len(done) < len(windows):  # the commit follows at once otherwise
+            state = {"results": [item.to_json() for item in done]}
+            leases.checkpoint(runtime.database, lease, state, _speech_s(windows[: len(done)]))
+
+    if len(done) < len(windows):
+        options = lease.options["recognise"]
+        recogniser = runtime.host.recogniser(
+            engine_spec(options, runtime.settings), lane=_lane(lease), cancelled=lambda: hold.is_stopped
+        )
+        work = Work(windows, read, first=len(done), checkpoint=checkpoint)
+        recognise(work, recogniser, recognise_options(options, split=audio["split"]))
+    output = {**shard, "results": [item.to_json() for item in done]}
+    return Product(output=output, progress_s=_speech_s(windows))
+
+
+def _lane(lease: Lease) -> Any:
+    """Return the lane of the job's batch."""
+    return lease.options["recognise"].get("lane", "bulk")
+
+
+def _speech_s(windows: Sequence[Span]) -> float:
+    """Return the seconds of audio in `windows`."""
+    return samples_to_seconds(sum(window.length_samples for window in windows))
+
+
+def engine_spec(options: Mapping[str, Any], settings: Settings) -> EngineSpec:
+    """Return the engine that options ask for, with verified files.
+
+    Raises:
+        ModelCorrupt: the model here is not the one with which the job was submitted.
+    """
+    params: tuple[tuple[str, Any], ...] = ()
+    if options["engine"] == "fake":
+        params = (
+            ("cost_base_s", settings.fake_cost_base_s),
+            ("cost_window_s", settings.fake_cost_window_s),
+            ("cost_mode", settings.fake_cost_mode),
+        )
+    spec = EngineSpec(
+        engine=options["engine"],
+        model=options["model"],
+        device=options["device"],
+        compute_type=options["compute_type"],
+        params=params,
+    )
+    if not engine_class(spec.engine).facts(spec).needs_model:
+        return spec
+    files = resolve(options["model"], settings)
+    if options["model_sha256"] and files.sha256 != options["model_sha256"]:
+        raise ModelCorrupt(f"The model {options['model']!r} on this worker is not the one that the job names")
+    return EngineSpec(
+        engine=spec.engine,
+        model=spec.model,
+        model_dir=str(files.dir),
+        device=spec.device,
+        compute_type=spec.compute_type,
+        params=params,
+    )
+
+
+def recognise_options(options: Mapping[str, Any], *, split: bool) -> RecogniseOptions:
+    """Return the engine's options; channels that were kept apart are merged by word, so that words need times."""
+    return RecogniseOptions(
+        language=options["language"],
+        task=options["task"],
+        word_timestamps=options["word_timestamps"] or split,
+        beam_size=options["beam_size"],
+        temperatures=tuple(options["temperatures"]),
+        initial_prompt=options["initial_prompt"],
+        hotwords=options["hotwords"],
+    )
+
+
+def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
+    """Merge the pieces, keep the transcript, and write the files."""
+    known = lease.inputs.get("transcript")
+    if known:
+        transcript = Transcript.from_json(json.loads(artifacts.load(runtime.database, runtime.blobs, known)))
+    else:
+        transcript = _transcript(lease)
+    hold.check()
+    files = deliver_files(transcript, lease.options["deliver"])
+    data = json.dumps(transcript.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    artifact = runtime.blobs.store(data, "transcript", {"type": "application/json"})
+    result = NewResult(
+        result_key=lease.result_key or "",
+        artifact_id="",
+        language=transcript.language,
+        duration_s=transcript.duration_s,
+        words=len(transcript.text.split()),
+        text=transcript.text,
+    )
+    return Product(
+        output={"files": files},
+        audio_s=transcript.duration_s,
+        progress_s=transcript.duration_s,
+        artifacts=[artifact],
+        result=result,
+        files=files,
+    )
+
+
+def _transcript(lease: Lease) -> Transcript:
+    """Build the transcript from what the shards heard."""
+    audio = lease.upstream["prepare"][0]
+    pieces = []
+    for shard in lease.upstream.get("recognise", ()):
+        windows = audio["channels"][shard["channel"]]["windows"][shard["first"] : shard["last"]]
+        pieces.append(
+            Piece(
+                windows=[Span(start, end) for start, end in windows],
+                results=[WindowResult.from_json(item) for item in shard["results"]],
+                channel=shard["channel"] if audio["split"] else None,
+            )
+        )
+    options = lease.options["recognise"]
+    duration_s = samples_to_seconds(audio["samples"])
+    segments = merge(pieces, duration_s)
+    language, probability = language_of(pieces)
+    return Transcript(
+        segments=segments,
+        language=options["language"] or language,
+        language_probability=None if options["language"] else probability,
+        duration_s=duration_s,
+        engine=options["engine"],
+        model=options["model"],
+        model_sha256=options["model_sha256"],
+        source_name=str(lease.source.get("name", "")),
+        source_sha256=lease.input_sha256 or "",
+        options={"word_timestamps": options["word_timestamps"], "task": options["task"]},
+        warnings=() if segments else ("no_speech",),
+    )
+
+
+BODIES: dict[str, Body] = {"prepare": prepare, "recognise": recognise_shard, "deliver": deliver}
+"""The body of the task of each step."""
