@@ -31,7 +31,7 @@ RECORDINGS = {
     "village hall/choir practice.m4a": (
         "aac",
         22_050,
-        "The choir met on Thursday evenings. One winter the stove broke, and everybody sang in a coat and a scarf.",
+        "The choir met on Thursday evenings. One winter the stove broke, and everybody sang in warm winter coats.",
     ),
 }
 

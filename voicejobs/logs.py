@@ -49,3 +49,6 @@ def configure(level: str = "INFO") -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # Celery tells of every message at level info: twice as many lines as ours, and one more cost for each task.
+    for name in ("celery.app.trace", "celery.worker.strategy"):
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))

@@ -2,8 +2,9 @@
 
     python celery_chain.py JOBS THREADS FOLDER
 
-Broker, worker and settings are those of voicejobs (voicejobs.tasks.app.configure): Valkey on a unix socket, the threads
-pool, no results. PYTHONPATH holds the checkout. The process that runs this is the producer; it starts the broker and the worker, and ends them.
+Broker, worker and settings are those of voicejobs (voicejobs.tasks.app.configure): Valkey on a unix socket, the
+threads pool, no results. The process that runs this is the producer; it starts the broker and the worker, and ends
+them. PYTHONPATH holds the checkout.
 """
 
 import itertools
@@ -18,14 +19,15 @@ from tests.servers.valkey import Valkey
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.tasks.app import configure
 
-WAIT_S = 3600
+TASKS = ("first", "second", "third")
+WAIT_S = 1800
 
 
 def application(broker_url: str) -> Celery:
     """Return the application, with our delivery rules and three empty tasks."""
     app = Celery("bare", set_as_current=False)
     configure(app, broker_url)
-    for name in ("first", "second", "third"):
+    for name in TASKS:
         app.task(name=f"bare.{name}", ignore_result=True)(_nothing)
     return app
 
@@ -51,10 +53,9 @@ def work(broker_url: str, jobs: str, threads: str, done: str) -> None:
 
 def produce(app: Celery, jobs: int) -> None:
     """Send the chain of every job."""
-    first, second, third = (app.signature(f"bare.{name}") for name in ("first", "second", "third"))
     for number in range(jobs):
         ids = (f"job_{number:032x}", f"run_{number:032x}")
-        chain(*(step.clone(args=ids, immutable=True) for step in (first, second, third))).apply_async()
+        chain(*(app.signature(f"bare.{name}", args=ids, immutable=True) for name in TASKS)).apply_async()
 
 
 def main(jobs: str, threads: str, folder: str) -> None:

@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
         files = _files(arguments, work)
         bare = _run_bare(arguments.jobs, work)
         print(f"bare Celery: {bare.wall_s:.0f} s", file=sys.stderr)
-        with _database(arguments.database) as server:
+        with _database(arguments.database, work) as server:
             options = ["-o", str(work / "out"), "--engine", "fake", "-f", "txt", "--no-progress"]
             ours = run(
                 voicejobs("transcribe", str(files), *options),
@@ -89,7 +89,7 @@ def _run_bare(jobs: int, work: Path) -> Account:
 
 
 @contextlib.contextmanager
-def _database(kind: str) -> Iterator[Server]:
+def _database(kind: str, work: Path) -> Iterator[Server]:
     """Start a private Postgres where one is asked for."""
     if kind == "sqlite":
         yield Server()
@@ -97,6 +97,8 @@ def _database(kind: str) -> Iterator[Server]:
     server = Postgres().start()
     try:
         server.create_database("bench")
+        migrate = voicejobs_environment(work / "migrate", VOICEJOBS_DATABASE_URL=server.url("bench"))
+        run(voicejobs("db", "upgrade"), work / "migrate.log", environment=migrate)
         process = psutil.Process(server.pid)
         yield Server(server.url("bench"), process, _tree_cpu_s(process))
     finally:

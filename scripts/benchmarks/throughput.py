@@ -74,7 +74,7 @@ def _systems(
         options += ["--output_format", "txt", *more, *(["--language", language] if language else [])]
         return lambda folder: run([str(RIVAL), *options, "--output_dir", str(folder / "out"), *files], folder / "log")
 
-    systems = {OURS: ours, "faster-whisper": plain}
+    systems: dict[str, Callable[[Path], Account]] = {OURS: ours, "faster-whisper": plain}
     if RIVAL.exists():
         systems |= {"whisper-ctranslate2": rival(), "whisper-ctranslate2 batched": rival(*BATCHED)}
     else:

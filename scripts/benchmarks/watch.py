@@ -21,15 +21,17 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LEFTOVERS_S = 120.0
 KINDS = (
     ("decoder", re.compile(r"voicejobs\.hosting\.zygote")),
     ("engine", re.compile(r"voicejobs\.hosting\.child")),
     ("broker", re.compile(r"(valkey|redis)-server")),
-    ("worker", re.compile(r"voicejobs_workers|\bcelery\b.*\bworker\b")),
+    ("worker", re.compile(r"voicejobs_workers|celery_chain\.py --work")),
     ("supervisor", re.compile(r"voicejobs\.embedded")),
 )
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
@@ -159,17 +161,32 @@ def _wait_for_leftovers(tree: Tree, interval_s: float) -> int:
         if pid:
             continue
         if time.monotonic() > deadline:
-            for pid, _, _ in _descendants(os.getpid()):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-                    killed += 1
+            killed += _kill_all()
         tree.sample()
         time.sleep(min(interval_s, 0.1))
 
 
+def _kill_all() -> int:
+    """Kill every descendant and return their number."""
+    pids = [pid for pid, _, _ in _descendants(os.getpid())]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return len(pids)
+
+
+def _give_up(number: int, frame: FrameType | None) -> None:
+    """End with the benchmark that was interrupted, and leave nothing running."""
+    _kill_all()
+    sys.exit(128 + number)
+
+
 def watch(command: list[str], interval_s: float, *, pss: bool) -> dict[str, Any]:
     """Run `command` and return the account."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl = ctypes.CDLL(None).prctl
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _give_up)
     started = time.monotonic()
     process = subprocess.Popen(command)
     tree = Tree(process.pid, pss)

@@ -9,6 +9,7 @@ import click
 import pytest
 
 from voicejobs import errors
+from voicejobs.formats import FORMATS
 from voicejobs.settings import PREFIX, Settings
 
 ROOT = Path(__file__).parents[2]
@@ -58,6 +59,11 @@ def test_defaults_of_settings_are_the_documented_ones() -> None:
             assert Settings.from_env({"HOME": "/home/somebody", variable: stated[1]}) == unset, variable
 
 
+def test_every_output_format_has_its_heading() -> None:
+    """docs/formats.md explains each format once."""
+    assert _headings("formats.md") == list(FORMATS)
+
+
 def _rows() -> dict[str, str]:
     """Return row ids and their proofs; a row that stands twice fails."""
     page = (DOCS / "requirements.md").read_text(encoding="utf-8")
@@ -96,6 +102,14 @@ def _assert_exists(name: str) -> None:
         assert re.search(rf"^def {re.escape(function)}\(", file.read_text(encoding="utf-8"), re.MULTILINE), name
     if path == "scripts/bench" and len(words) > 1:
         assert f'"{words[1]}"' in file.read_text(encoding="utf-8"), name
+
+
+def test_every_link_leads_somewhere() -> None:
+    """A relative link of the README or of a page in docs/ names a file that exists."""
+    for page in [ROOT / "README.md", *DOCS.glob("*.md")]:
+        links = re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8"))
+        broken = [link for link in links if "://" not in link and not (page.parent / link).exists()]
+        assert not broken, page.name
 
 
 def _commands() -> Iterator[tuple[str, click.Command]]:

@@ -125,7 +125,7 @@ class Mixer:
 
     def _decide(self, part: Samples) -> NDArray[np.float64]:
         """Return the weights for a stretch and remember what was heard in it."""
-        energy = np.einsum("cs,cs->c", part, part, dtype=np.float64) / part.shape[1]
+        energy = np.array([float(np.dot(channel, channel)) for channel in part]) / part.shape[1]
         if energy.max() < _FLOOR and self._weights is not None:
             return self._weights
         self._notice_silence(energy)

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from zlib import crc32
@@ -18,8 +19,10 @@ from voicejobs.units import samples_to_seconds
 _FULL_SCALE = 32768.0
 _COMPRESSION_LIMIT = 2.4
 _LOGPROB_LIMIT = -1.0
-_MEMORY_BASE = 180_000_000
+_MEMORY_BASE = 210_000_000
 """Resident bytes of Python, numpy, CTranslate2 and the buffers of a decode; the weights come on top."""
+_MEMORY_OF_WEIGHTS = 1.25
+"""Resident bytes for each byte of model.bin, at the peak: loading converts the weights."""
 
 
 class WhisperEngine:
@@ -112,14 +115,17 @@ class WhisperEngine:
         if window.size == 0:
             return WindowResult((), options.language, None)
         audio = _to_float(window)
-        first = self._decode(audio, replace(options, temperatures=options.temperatures[:1]))
-        samples_at_once = bool(options.temperatures) and options.temperatures[0] > 0
-        if not samples_at_once and (len(options.temperatures) < 2 or not _looks_bad(first)):  # noqa: PLR2004
-            return first
+        probability: float | None = None
+        if not options.temperatures or options.temperatures[0] == 0:
+            first = self._decode(audio, replace(options, temperatures=(0.0,)))
+            if not options.temperatures[1:] or not _looks_bad(first):
+                return first
+            # The language is told by now; telling it again would cost one more encoder pass.
+            options = replace(options, language=first.language)
+            probability = first.language_probability
         self._seed(crc32(np.ascontiguousarray(window).tobytes()))
-        # The language was told by the first pass; telling it again would cost one more encoder pass.
-        again = self._decode(audio, replace(options, language=first.language))
-        return replace(again, language_probability=first.language_probability)
+        found = self._decode(audio, options)
+        return found if probability is None else replace(found, language_probability=probability)
 
     def _seed(self, seed: int) -> None:
         """Make the next sampling start from `seed`: takes a fresh worker thread if this one has sampled."""
@@ -147,7 +153,7 @@ class WhisperEngine:
             language=options.language,
             task=options.task,
             beam_size=options.beam_size,
-            temperature=list(options.temperatures) or [0.0],
+            temperature=list(options.temperatures),
             compression_ratio_threshold=_COMPRESSION_LIMIT,
             log_prob_threshold=_LOGPROB_LIMIT,
             condition_on_previous_text=False,
@@ -172,7 +178,7 @@ def _looks_bad(result: WindowResult) -> bool:
 def _convert(segment: Any, end_s: float) -> Segment:
     """Return faster-whisper's segment as ours, its times inside the window."""
     words = tuple(
-        Word(*_clamp(word.start, word.end, end_s), str(word.word), float(word.probability))
+        Word(*_clamp(word.start, word.end, end_s), str(word.word), _finite(word.probability))
         for word in segment.words or ()
     )
     return Segment(
@@ -180,17 +186,22 @@ def _convert(segment: Any, end_s: float) -> Segment:
         text=str(segment.text),
         words=words,
         tokens=tuple(int(token) for token in segment.tokens),
-        temperature=float(segment.temperature),
-        avg_logprob=float(segment.avg_logprob),
-        compression_ratio=float(segment.compression_ratio),
-        no_speech_prob=float(segment.no_speech_prob),
+        temperature=_finite(segment.temperature),
+        avg_logprob=_finite(segment.avg_logprob),
+        compression_ratio=_finite(segment.compression_ratio),
+        no_speech_prob=_finite(segment.no_speech_prob),
     )
 
 
 def _clamp(start_s: float, stop_s: float, end_s: float) -> tuple[float, float]:
-    """Return both times inside 0..`end_s`, the second not before the first."""
-    start = min(max(float(start_s), 0.0), end_s)
-    return start, min(max(float(stop_s), start), end_s)
+    """Return both times inside 0..`end_s`, the second not before the first; what is no number counts as 0."""
+    start = min(max(_finite(start_s) or 0.0, 0.0), end_s)
+    return start, min(max(_finite(stop_s) or 0.0, start), end_s)
+
+
+def _finite(value: float) -> float | None:
+    """Return the number, None for NaN and infinity, which JSON cannot hold."""
+    return float(value) if isfinite(value) else None
 
 
 def _to_float(window: Pcm) -> NDArray[np.float32]:
@@ -210,8 +221,8 @@ def _compute_type(spec: EngineSpec) -> str:
 
 
 def _memory_bytes(spec: EngineSpec) -> int:
-    """Estimate the resident memory: that of the runtime, and the file of weights once (measured, docs/engines.md)."""
+    """Estimate the resident memory from the size of the weights (docs/engines.md has what was measured)."""
     try:
-        return _MEMORY_BASE + (Path(spec.model_dir) / "model.bin").stat().st_size
+        return _MEMORY_BASE + int(_MEMORY_OF_WEIGHTS * (Path(spec.model_dir) / "model.bin").stat().st_size)
     except OSError:
         return 2 * _MEMORY_BASE

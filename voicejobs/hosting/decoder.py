@@ -138,8 +138,7 @@ class Decoder:
         """Ask the zygote for a child; a dead zygote is replaced."""
         decode_id = next(self._ids)
         message = {"decode": decode_id, "path": path, "options": options.to_json()}
-        data_in, data_out = os.pipe()
-        report_in, report_out = os.pipe()
+        (data_in, data_out), (report_in, report_out) = _two_pipes()
         try:
             zygote = self._send(message, (data_out, report_out))
         except BaseException:
@@ -154,15 +153,16 @@ class Decoder:
     def _send(self, message: dict[str, Any], fds: tuple[int, ...]) -> "_Zygote":
         """Send a request to the zygote that runs, or else to a new one."""
         with self._lock:
-            zygote = self._running()
-            try:
-                zygote.send(message, fds)
-            except OSError:
-                zygote.close()
-                self._zygote = None
+            for _ in range(2):
                 zygote = self._running()
-                zygote.send(message, fds)
-            return zygote
+                try:
+                    zygote.send(message, fds)
+                except OSError:
+                    zygote.close()
+                    self._zygote = None
+                else:
+                    return zygote
+        raise DecoderCrash(f"{printable(message['path'])}: the decoder process takes no request")
 
     def _running(self) -> "_Zygote":
         """Return the zygote, started anew where it is gone; the lock is held."""
@@ -172,6 +172,17 @@ class Decoder:
         if self._zygote is None:
             self._zygote = _Zygote()
         return self._zygote
+
+
+def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return two pipes, or none where the process has no descriptors left."""
+    first = os.pipe()
+    try:
+        return first, os.pipe()
+    except OSError:
+        for fd in first:
+            os.close(fd)
+        raise
 
 
 class _Zygote:
@@ -185,14 +196,18 @@ class _Zygote:
         environment = {name: inherited[name] for name in _KEPT_VARIABLES if name in inherited}
         # No PR_SET_PDEATHSIG here: it would strike when the *thread* that starts the zygote ends.
         with theirs:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-P", "-m", "voicejobs.hosting.zygote", str(theirs.fileno())],
-                env=environment | _SINGLE_THREADED,
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                cwd="/",
-            )
+            try:
+                self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                    [sys.executable, "-P", "-m", "voicejobs.hosting.zygote", str(theirs.fileno())],
+                    env=environment | _SINGLE_THREADED,
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    cwd="/",
+                )
+            except OSError as error:
+                ours.close()
+                raise DecoderCrash(f"the decoder process cannot be started ({error.strerror})") from error
         self._await_ready()
 
     @property

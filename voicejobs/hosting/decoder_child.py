@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import sys
 import time
 from typing import Any
 
@@ -12,6 +13,7 @@ from voicejobs.audio.accept import printable
 from voicejobs.audio.decode import DecodeOptions, decode
 from voicejobs.errors import DecoderCrash, Internal, VoicejobsError
 from voicejobs.hosting.decoder_wire import FRAME, HEADER, PCM, TRAILER
+from voicejobs.hosting.sandbox import Sandbox
 
 CPU_PER_BLOCK_S = 30
 """CPU seconds that may pass without a block of audio; SIGXCPU ends a child that needs more."""
@@ -21,15 +23,16 @@ AUDIO_PER_CPU_S = 10.0
 MAX_OPEN_FILES = 32
 _DATA_FD = 3
 _FIRST_FREE_FD = 4
+_MOST_FDS = 1 << 20
 _OOM_SCORE = "1000"
 
 
-def run(data_fd: int, path: str, options: DecodeOptions) -> None:
+def run(data_fd: int, path: str, options: DecodeOptions, sandbox: Sandbox) -> None:
     """Decode `path` into `data_fd` and end the process; never returns."""
     status = 1
     try:
         _keep_only(data_fd)
-        _Output(_DATA_FD, path, options).send_all()
+        _Output(_DATA_FD, path, options).send_all(sandbox)
         status = 0
     except BrokenPipeError:
         status = 0  # the worker has read enough
@@ -45,7 +48,8 @@ def _keep_only(data_fd: int) -> None:
     os.dup2(null_fd, 1)
     if data_fd != _DATA_FD:
         os.dup2(data_fd, _DATA_FD)
-    os.closerange(_FIRST_FREE_FD, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    os.closerange(_FIRST_FREE_FD, _MOST_FDS if limit == resource.RLIM_INFINITY else min(limit, _MOST_FDS))
 
 
 class _Output:
@@ -57,10 +61,11 @@ class _Output:
         self._options = options
         self._cpu_hard_s = CPU_BASE_S + int(options.max_audio_s / AUDIO_PER_CPU_S)
 
-    def send_all(self) -> None:
+    def send_all(self, sandbox: Sandbox) -> None:
         """Write header, blocks and trailer; an error of the tree travels in the trailer."""
         try:
             self._limit()
+            sandbox.lock()
             trailer = self._decode()
         except VoicejobsError as error:
             trailer = {"error": error.to_json()}
@@ -85,17 +90,17 @@ class _Output:
     def _limit(self) -> None:
         """Set the limits of this process; none can be raised again but the soft one on CPU time."""
         _prefer_as_victim()
-        memory_bytes = self._options.memory_bytes
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (MAX_OPEN_FILES, MAX_OPEN_FILES))
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+        _lower(resource.RLIMIT_CORE, 0, 0)
+        _lower(resource.RLIMIT_FSIZE, 0, 0)
+        _lower(resource.RLIMIT_NOFILE, MAX_OPEN_FILES, MAX_OPEN_FILES)
+        if sys.platform == "linux":
+            # macOS refuses any limit under what its shared libraries already map.
+            _lower(resource.RLIMIT_AS, self._options.memory_bytes, self._options.memory_bytes)
         self._allow_cpu()
 
     def _allow_cpu(self) -> None:
         """Allow some seconds of CPU time from now on."""
-        soft_s = min(int(time.process_time()) + CPU_PER_BLOCK_S, self._cpu_hard_s)
-        resource.setrlimit(resource.RLIMIT_CPU, (soft_s, self._cpu_hard_s))
+        _lower(resource.RLIMIT_CPU, int(time.process_time()) + CPU_PER_BLOCK_S, self._cpu_hard_s)
 
     def _out_of_memory(self) -> DecoderCrash:
         """Return the error for a file that needs more memory than a decoder may have."""
@@ -118,6 +123,14 @@ class _Output:
                 written -= len(queue.pop(0))
             if queue:
                 queue[0] = queue[0][written:]
+
+
+def _lower(kind: int, soft: int, hard: int) -> None:
+    """Set a limit, or as much of it as a stricter one that was inherited leaves."""
+    inherited = resource.getrlimit(kind)[1]
+    if inherited != resource.RLIM_INFINITY:
+        hard = min(hard, inherited)
+    resource.setrlimit(kind, (min(soft, hard), hard))
 
 
 def _prefer_as_victim() -> None:

@@ -178,11 +178,15 @@ class EnginePool:
             return process
         return self._new_locked() if len(self._used) < self.size else None
 
+    def _spare_locked(self) -> bool:
+        """Tell whether windows may have a process: callers of `call`, who are few and brief, go before them."""
+        return self.size - len(self._used) > self._callers
+
     def _seize(self, request: Request) -> EngineProcess | None:
         """Return a process for the whole request if it fits one call and nobody waits; else queue it."""
         with self._changed:
             self._raise_if_closed()
-            if not self._batcher and len(request.waiting) <= self._limit:
+            if not self._batcher and len(request.waiting) <= self._limit and self._spare_locked():
                 process = self._pick_locked()
                 if process is not None:
                     return process
@@ -201,6 +205,8 @@ class EnginePool:
                 self._raise_if_closed()
                 process = self._pick_locked()
                 if process is not None:
+                    if self._batcher:
+                        self._changed.notify_all()  # one caller fewer: windows may have the next process
                     return process
                 self._callers += 1
                 try:
@@ -216,8 +222,10 @@ class EnginePool:
                 self._free.append(process)
             else:
                 process.stop()
-            if self._batcher or self._callers or self._closed:
+            if self._batcher or self._closed or (self._callers and self._threads):
                 self._changed.notify_all()
+            elif self._callers:
+                self._changed.notify()  # one process came free: waking more than one would be for nothing
 
     def _raise_if_closed(self) -> None:
         """Refuse work after `close`."""
@@ -245,7 +253,7 @@ class EnginePool:
         try:
             while not request.done.wait(_CANCEL_POLL_S):
                 if cancelled():
-                    raise Cancelled("cancelled while windows waited for an engine process")
+                    request.fail(Cancelled("cancelled while windows waited for an engine process"))
         finally:
             with self._changed:
                 self._batcher.withdraw(request)
@@ -267,7 +275,7 @@ class EnginePool:
                 wait_s = self._hold_locked()
                 if wait_s <= 0:
                     wait_s = None
-                    process = self._pick_locked()
+                    process = self._pick_locked() if self._spare_locked() else None
                     if process is not None:
                         return process, self._batcher.take(self._limit)
             self._changed.wait(wait_s)

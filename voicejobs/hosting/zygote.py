@@ -5,7 +5,6 @@ exactly as long as the other end of that socket is open, so a worker that is kil
 """
 
 import contextlib
-import ctypes
 import gc
 import os
 import selectors
@@ -14,16 +13,14 @@ import socket
 import sys
 import tempfile
 import wave
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from voicejobs.audio.decode import DecodeOptions, decode
 from voicejobs.hosting import decoder_child
 from voicejobs.hosting.decoder_wire import REPORT, receive_message, send_message
+from voicejobs.hosting.sandbox import Sandbox
 
-_PR_SET_PDEATHSIG = 1
-_PR_SET_NO_NEW_PRIVS = 38
 _WARM_RATE_HZ = 44_100
 _WARM_BYTES = 40_000
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -44,7 +41,7 @@ class Zygote:
         self._control = control
         self._children: dict[int, _Child] = {}
         self._selector = selectors.DefaultSelector()
-        self._prctl = _find_prctl()
+        self._sandbox = Sandbox()
         self._pid = os.getpid()
 
     def serve(self) -> None:
@@ -112,11 +109,10 @@ class Zygote:
             gc.disable()
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            if self._prctl is not None:
-                self._prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                self._prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+            self._sandbox.tie_to_parent()
             if os.getppid() == self._pid:
-                decoder_child.run(data_fd, message["path"], DecodeOptions.from_json(message["options"]))
+                options = DecodeOptions.from_json(message["options"])
+                decoder_child.run(data_fd, message["path"], options, self._sandbox)
         finally:
             os._exit(1)
 
@@ -135,14 +131,6 @@ def _report(fd: int, number: int) -> None:
     """Write a number of the exit report; a worker that no longer listens does not matter."""
     with contextlib.suppress(BrokenPipeError):
         os.write(fd, REPORT.pack(number))
-
-
-def _find_prctl() -> "Callable[..., int] | None":
-    """Return Linux's prctl, or None on other systems, where the control socket alone ends the children."""
-    if sys.platform != "linux":
-        return None
-    prctl: Callable[..., int] = ctypes.CDLL(None, use_errno=True).prctl
-    return prctl
 
 
 def _load() -> None:

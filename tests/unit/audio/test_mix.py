@@ -1,5 +1,6 @@
 """Mixing: what counts, what cancels, and that no sample is lost."""
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def level_of(signal: NDArray[Any]) -> float:
 def cut(block: Samples, edges: list[int]) -> list[Samples]:
     """Cut a block at the given places."""
     places = [0, *sorted(edge % (block.shape[1] + 1) for edge in edges), block.shape[1]]
-    return [block[:, start:end] for start, end in zip(places[:-1], places[1:], strict=True)]
+    return [block[:, start:end] for start, end in pairwise(places)]
 
 
 @settings(deadline=None, max_examples=40)

@@ -5,8 +5,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 FORBIDDEN = re.compile(
-    r"\bav\.open\s*\(|\bav\.container\.open|from av import[^\n]*\bopen\b|\bsoundfile\.(read|SoundFile|blocks)\b|\bsf\.(read|SoundFile)\b"
-    r"|\btorchaudio\b[^\n]*\bload\b|\blibrosa\b|\baudioread\b|\bpydub\b|\bdecode_audio\b|[\"']ff(mpeg|probe)[\"']"
+    r"\bav\.open\s*\(|\bav\.container\.open|from av import[^\n]*\bopen\b"
+    r"|\b(soundfile|sf)\.(read|SoundFile|blocks)\b"
+    r"|\btorchaudio\b[^\n]*\bload\b|\blibrosa\b|\baudioread\b|\bpydub\b|\bdecode_audio\b"
+    r"|[\"']ff(mpeg|probe)[\"']"
 )
 
 

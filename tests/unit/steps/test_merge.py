@@ -1,0 +1,69 @@
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from voicejobs.audio.types import Segment, Span, WindowResult, Word
+from voicejobs.steps.merge import Piece, language_of, merge
+
+
+def heard(*texts: tuple[float, float, str], language: str | None = "en") -> WindowResult:
+    """Return a result with one word for each segment."""
+    return WindowResult(
+        tuple(Segment(start, end, text, (Word(start, end, text),)) for start, end, text in texts), language, 0.8
+    )
+
+
+def test_times_count_from_the_start_of_the_recording() -> None:
+    """Each segment and word moves by the start of its window, whatever the order of the shards."""
+    pieces = [
+        Piece([Span(480000, 640000)], [heard((0.5, 1.0, " three"))]),
+        Piece(
+            [Span(16000, 160000), Span(160000, 320000)],
+            [heard((0.0, 1.0, " one")), heard((2.0, 3.0, " two"))],
+        ),
+    ]
+    found = merge(pieces, 40.0)
+    assert [(one.text, one.start_s, one.end_s) for one in found] == [
+        (" one", 1.0, 2.0),
+        (" two", 12.0, 13.0),
+        (" three", 30.5, 31.0),
+    ]
+    assert [one.words[0].start_s for one in found] == [1.0, 12.0, 30.5]
+    assert found[0].channel is None
+
+
+def test_channels_are_interleaved_by_time_and_named_on_every_word() -> None:
+    """A call of two speakers becomes one conversation."""
+    window = [Span(0, 160000)]
+    left = Piece(window, [heard((0.0, 2.0, " hello"), (6.0, 7.0, " fine"))], channel=0)
+    right = Piece(window, [heard((3.0, 4.0, " hi"), (6.0, 8.0, " good"))], channel=1)
+    found = merge([right, left], 10.0)
+    assert [(one.text, one.channel) for one in found] == [(" hello", 0), (" hi", 1), (" fine", 0), (" good", 1)]
+    assert [word.channel for one in found for word in one.words] == [0, 1, 0, 1]
+
+
+times = st.floats(-1.0, 40.0)
+
+
+@given(st.lists(st.tuples(times, times), max_size=8), st.floats(0.0, 20.0))
+def test_no_time_is_out_of_order_or_outside_the_recording(spans: list[tuple[float, float]], duration_s: float) -> None:
+    """Whatever an engine says, starts never go backwards and nothing ends before it starts or after the end."""
+    words = tuple(Word(start, end, "x") for start, end in spans)
+    segments = tuple(Segment(start, end, "x", words) for start, end in spans)
+    found = merge([Piece([Span(8000, 80000)], [WindowResult(segments)])], duration_s)
+    assert len(found) == len(spans)
+    assert all(one.start_s <= two.start_s for one, two in pairwise(found))
+    for one in found:
+        assert all(first.start_s <= second.start_s for first, second in pairwise(one.words))
+        assert all(0 <= part.start_s <= part.end_s <= duration_s for part in one.words)
+        assert 0 <= one.start_s <= one.end_s <= duration_s
+
+
+def test_the_language_is_that_of_most_windows_with_text() -> None:
+    """An empty window has no say, and without any window there is no language."""
+    spans = [Span(0, 10)] * 4
+    results = [heard(language="ja"), heard(language="ja"), heard((0.0, 0.1, "a")), heard((0.0, 0.1, "b"))]
+    assert language_of([Piece(spans, results)]) == ("en", 0.8)
+    assert language_of([Piece(spans[:1], [heard(language="ja")])]) == ("ja", 0.8)
+    assert language_of([]) == (None, None)
