@@ -59,6 +59,8 @@ class Accepted:
 class Submission:
     """Insert the jobs of one batch, chunk by chunk, so that work begins while later files are still being read.
 
+    The batch itself is inserted with its first job: a run that finds everything done leaves no trace.
+
     Args:
         database: the store.
         pipeline: what each file goes through.
@@ -82,16 +84,16 @@ class Submission:
         # The key of everything before the last node tells whether a transcript can serve again.
         self._inputs_of_last = self.pipeline.nodes[-2].name if len(self.pipeline.nodes) > 1 else ""
 
-    def open(self) -> str:
-        """Insert the batch and return its id."""
-        with self.database.begin() as connection:
-            self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
-        return self.batch_id
-
     def seal(self) -> None:
         """Say that no further file will come."""
+        if self.batch_id:
+            with self.database.begin() as connection:
+                rows.seal_batch(connection, self.batch_id)
+
+    def settle(self) -> None:
+        """Complete the batch if all its jobs have ended, without waiting for the upkeep of a worker."""
         with self.database.begin() as connection:
-            rows.seal_batch(connection, self.batch_id)
+            rows.complete_batches(connection)
 
     def add(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
@@ -103,7 +105,8 @@ class Submission:
             if isinstance(found, InputError)
         }
         with self.database.begin() as connection:
-            fresh = keyed if self.force else self._without_known(connection, keyed, accepted)
+            known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
+            fresh = self._sort_out(connection, keyed, known, accepted)
             reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
             rows.insert_jobs(connection, self.batch_id, new)
@@ -111,11 +114,14 @@ class Submission:
             accepted[item.file.path] = Accepted(item.file, "submitted", job.id)
         return [accepted[file.path] for file in files]
 
-    def _without_known(
-        self, connection: Connection, keyed: "Sequence[_Keyed]", accepted: dict[str, Accepted]
+    def _sort_out(
+        self,
+        connection: Connection,
+        keyed: "Sequence[_Keyed]",
+        known: "Mapping[tuple[str, str], Sequence[_Known]]",
+        accepted: dict[str, Accepted],
     ) -> "list[_Keyed]":
-        """Sort out the files whose work is done or under way, and return the others."""
-        known = _jobs_by_key(connection, [item.done_key for item in keyed])
+        """Note the files whose work is done or under way, and return the others; a batch is made if it has jobs."""
         fresh = []
         joined = []
         for item in keyed:
@@ -127,6 +133,8 @@ class Submission:
             else:
                 joined.append(match.id)
                 accepted[item.file.path] = Accepted(item.file, "joined", match.id)
+        if (fresh or joined) and not self.batch_id:
+            self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
         if joined:
             connection.execute(update(jobs).where(jobs.c.id.in_(joined)).values(batch_id=self.batch_id))
         return fresh

@@ -126,17 +126,17 @@ def _run(
     with Stack(settings) as stack, opened(settings) as database, display(quiet=flags["no_progress"]) as shown:
         shown.total(len(files))
         submission = Submission(database, TRANSCRIBE, options, label=_label(files), force=flags["force"])
-        batch_id = submission.open()
         tally = _Tally()
         try:
             _submit(submission, files, tally, shown)
             stack.join()
             while not tally.is_complete:
                 stack.check()
-                _look(database, batch_id, tally, shown)
+                _look(database, submission.batch_id, tally, shown)
                 time.sleep(POLL_S)
+            submission.settle()
         except KeyboardInterrupt as interrupt:
-            _leave(database, batch_id, submission)
+            _leave(database, submission)
             return EXIT_TERMINATED if isinstance(interrupt, _Terminated) else EXIT_INTERRUPTED
     _summarise(tally, time.monotonic() - began)
     return tally.exit_code
@@ -180,6 +180,8 @@ def _note_accepted(one: Accepted, tally: _Tally) -> None:
 
 def _look(database: Database, batch_id: str, tally: _Tally, shown: Display) -> None:
     """Show what has ended since the last look, and what is at work."""
+    if not batch_id:
+        return
     now = time.monotonic()
     since = tally.cursor
     if now - tally.reconciled > RECONCILE_EVERY_S and len(tally.expected) - len(tally.seen) <= CHUNK_FILES:
@@ -207,14 +209,15 @@ def _summarise(tally: _Tally, seconds: float) -> None:
     click.echo(f"{', '.join(parts)}: {duration(tally.audio_s)} of audio in {seconds:.1f} s{speed}", err=True)
 
 
-def _leave(database: Database, batch_id: str, submission: Submission) -> None:
+def _leave(database: Database, submission: Submission) -> None:
     """Cancel what has not been done and say how to go on; a second Ctrl-C leaves at once."""
     click.echo("\nStopping: what is being recognised is dropped, what is done stays.", err=True)
-    submission.seal()
-    cancel_batch(database, batch_id)
-    deadline = time.monotonic() + CANCEL_WAIT_S
-    while queries.live_count(database, batch_id) and time.monotonic() < deadline:
-        time.sleep(POLL_S)
+    if submission.batch_id:
+        submission.seal()
+        cancel_batch(database, submission.batch_id)
+        deadline = time.monotonic() + CANCEL_WAIT_S
+        while queries.live_count(database, submission.batch_id) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
     click.echo("Run the same command again to go on from here.", err=True)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from celery import Celery
 
 from voicejobs import dispatch
+from voicejobs.engines.base import EngineSpec
 from voicejobs.errors import VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
@@ -20,6 +21,9 @@ from voicejobs.store.owners import Owner
 from voicejobs.tasks.keeper import LeaseKeeper
 
 logger = logging.getLogger(__name__)
+
+VAD_SPEC = EngineSpec("silero")
+"""The detector that `prepare` asks where there is speech."""
 
 SCHEMA_WAIT_S = 60.0
 FILL_EVERY_S = 0.5
@@ -66,6 +70,7 @@ class Runtime:
     def start(self) -> None:
         """Start the decoder and the threads."""
         self.decoder.start()
+        self._guard(self._warm)
         self.keeper.start()
         self._thread.start()
 
@@ -107,6 +112,10 @@ class Runtime:
                     due[index] = now + every
             self._rung.wait(FILL_EVERY_S)
             self._rung.clear()
+
+    def _warm(self) -> None:
+        """Load the detector in the background: the first file of every run needs it."""
+        self.host.warm(VAD_SPEC)
 
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""

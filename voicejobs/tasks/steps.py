@@ -5,9 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from voicejobs.audio.decode import DecodeOptions
 from voicejobs.audio.pcm import PcmWriter, read_window
-from voicejobs.audio.types import Pcm, Span, Transcript, WindowResult
+from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import Internal, ModelCorrupt, NotFound, VoicejobsError
@@ -25,7 +24,7 @@ from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
 from voicejobs.tasks.inputs import check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import Runtime
+from voicejobs.tasks.runtime import VAD_SPEC, Runtime
 from voicejobs.units import samples_to_seconds
 
 SHARD_WINDOWS = 16
@@ -34,19 +33,12 @@ SHARD_WINDOWS = 16
 PROGRESS_EVERY_S = 60.0
 """Decoded audio between two notes of progress."""
 
-VAD_SPEC = EngineSpec("silero")
-
 
 def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Decode the input into the job's scratch folder and plan the windows of each channel."""
     path = decode_path(lease.source)
     check_unchanged(path, lease.source)
-    options = DecodeOptions(
-        channels=lease.options["prepare"]["channels"],
-        max_audio_s=runtime.settings.max_audio_s,
-        max_bytes=runtime.settings.max_decoded_bytes,
-        memory_bytes=runtime.settings.decode_memory_bytes,
-    )
+    options = runtime.decoder.options(channels=lease.options["prepare"]["channels"])
     folder = runtime.blobs.scratch(lease.job_id)
     writers: list[PcmWriter] = []
     try:
@@ -57,7 +49,7 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
                 _keep_in(folder, lease, writers),
                 _note_progress(runtime, lease, hold),
             )
-            media = stream.info.to_json()
+            media = {**stream.info.to_json(), "skipped_packets": stream.skipped_packets}
     except VoicejobsError:
         hold.check()  # a decoder that was stopped on purpose is no failure
         raise
@@ -150,7 +142,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         try:
             return read_window(path, window)
         except NotFound as error:
-            raise Internal("The decoded audio is gone", hint="Run the command again with --force.") from error
+            raise Internal("The decoded audio is gone", hint="Run the command again.") from error
 
     def checkpoint(first: int, results: list[WindowResult]) -> None:
         done.extend(results)
@@ -285,8 +277,18 @@ def _transcript(lease: Lease) -> Transcript:
         source_name=str(lease.source.get("name", "")),
         source_sha256=lease.input_sha256 or "",
         options={"word_timestamps": options["word_timestamps"], "task": options["task"]},
-        warnings=() if segments else ("no_speech",),
+        warnings=_warnings(audio, segments),
     )
+
+
+def _warnings(audio: Mapping[str, Any], segments: Sequence[Segment]) -> tuple[str, ...]:
+    """Return short codes for what a reader of the transcript should know."""
+    warnings = []
+    if not segments:
+        warnings.append("no_speech")
+    if audio["media"].get("skipped_packets"):
+        warnings.append("damaged_passages")
+    return tuple(warnings)
 
 
 BODIES: dict[str, Body] = {"prepare": prepare, "recognise": recognise_shard, "deliver": deliver}
