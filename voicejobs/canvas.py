@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from voicejobs.messages import queue_name, task_name
 from voicejobs.pipelines.pipeline import SOURCE, Node, Pipeline
-from voicejobs.store.jobs import NewStepRun, blocked_step_runs, insert_step_runs, release_join
+from voicejobs.store.jobs import NewStepRun, insert_step_runs, release_join, release_single, step_run_id
 from voicejobs.store.states import StepState
 
 if TYPE_CHECKING:  # producers insert rows and build no canvas: they need not import Celery
@@ -31,6 +31,15 @@ class Missing:
     is_ready: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Name a step run that has just succeeded; `is_only` tells that its node has no other."""
+
+    job_id: str
+    node: str
+    is_only: bool
+
+
 def first_rows(
     pipeline: Pipeline, *, done: frozenset[str] = frozenset(), inputs: Mapping[str, Any] | None = None
 ) -> list[NewStepRun]:
@@ -46,7 +55,7 @@ def first_rows(
             step=node.step,
             step_version=node.definition.version,
             queue=node.definition.queue,
-            depth=_depth(pipeline, node) if not done else 0,
+            depth=_depth(pipeline, node, done),
             state=StepState.QUEUED if _is_ready(node, done) else StepState.BLOCKED,
             inputs=inputs if _is_ready(node, done) else None,
         )
@@ -60,21 +69,27 @@ def _is_ready(node: Node, done: frozenset[str]) -> bool:
     return all(name == SOURCE or name in done for name in node.inputs)
 
 
-def _depth(pipeline: Pipeline, node: Node) -> int:
-    """Return the number of nodes on the longest way from the job's input to `node`."""
-    return max((1 + _depth(pipeline, pipeline.node(name)) for name in node.inputs if name != SOURCE), default=0)
+def _depth(pipeline: Pipeline, node: Node, done: frozenset[str] = frozenset()) -> int:
+    """Return the number of nodes to run on the longest way from the job's input, or from nodes in `done`, to `node`."""
+    before = [pipeline.node(name) for name in node.inputs if name != SOURCE and name not in done]
+    return max((1 + _depth(pipeline, earlier, done) for earlier in before), default=0)
 
 
-def release(
-    connection: Connection, pipeline: Pipeline, job_id: str, node: str, output: Mapping[str, Any]
-) -> list[Missing]:
-    """Create and queue what the commit of `node` makes ready, in the transaction of that commit.
+def release(connection: Connection, pipeline: Pipeline, done: Done, output: Mapping[str, Any]) -> list[Missing]:
+    """Create and queue what a commit makes ready, in the transaction of that commit.
+
+    Args:
+        connection: the transaction.
+        pipeline: the job's pipeline.
+        done: the step run that has just succeeded.
+        output: its output; where a node fans out over it, `shards` lists the inputs of each of its step runs.
 
     Returns:
         What `build` needs to know of the job now: what became ready, and what is blocked behind it.
     """
     ready: list[Missing] = []
     blocked: list[Missing] = []
+    node, job_id = done.node, done.job_id
     for following in pipeline.after(node):
         definition = following.definition
         if following.fan_out == node:
@@ -87,26 +102,56 @@ def release(
                     depth=_depth(pipeline, following),
                     state=StepState.QUEUED,
                     shard=shard,
-                    inputs=inputs,
+                    inputs={**inputs, "of": len(output["shards"])},
                 )
                 for shard, inputs in enumerate(output["shards"])
             ]
             ids = insert_step_runs(connection, job_id, rows)
-            ready += [_missing(job_id, following, step_run_id) for step_run_id in ids]
+            ready += [_missing(job_id, following, one) for one in ids]
             if len(ids) == 1:
-                blocked = _blocked(connection, pipeline, job_id)
+                blocked += _joins_behind(pipeline, following, job_id)
         elif not _waits_for_fan_out(following, ready, pipeline):
-            released = release_join(connection, job_id, following.name, following.inputs)
+            released = _release(connection, pipeline, following, done)
             if released is not None:
                 ready.append(_missing(job_id, following, released))
     return ready + blocked
 
 
-def _blocked(connection: Connection, pipeline: Pipeline, job_id: str) -> list[Missing]:
-    """Return the blocked step runs of a job."""
+def _release(connection: Connection, pipeline: Pipeline, node: Node, done: Done) -> str | None:
+    """Queue a node if nothing it takes is missing."""
+    if done.is_only and set(node.inputs) <= _behind(pipeline, done.node):
+        # All else that it takes has run before `done` could: nothing to count, and nobody to race with.
+        return release_single(connection, done.job_id, node.name)
+    return release_join(connection, done.job_id, node.name, _waited_for(pipeline, node))
+
+
+def _behind(pipeline: Pipeline, name: str) -> set[str]:
+    """Return a node and all that must have run before it."""
+    before = {SOURCE, name}
+    for earlier in pipeline.node(name).inputs:
+        if earlier != SOURCE:
+            before |= _behind(pipeline, earlier)
+    return before
+
+
+def _joins_behind(pipeline: Pipeline, node: Node, job_id: str) -> list[Missing]:
+    """Return the blocked step runs that follow on `node` and wait for nothing else, from the first to the last."""
+    joins: list[Missing] = []
+    for following in pipeline.after(node.name):
+        if not following.fan_out and set(following.inputs) <= _behind(pipeline, node.name):
+            blocked = replace(_missing(job_id, following, step_run_id(job_id, following.name)), is_ready=False)
+            joins += [blocked, *_joins_behind(pipeline, following, job_id)]
+    return joins
+
+
+def _waited_for(pipeline: Pipeline, node: Node) -> list[str]:
+    """Return the nodes that must have succeeded before `node`.
+
+    An input that fans out may have no rows yet, and none is missing then: what creates them counts too.
+    """
     return [
-        replace(_missing(job_id, pipeline.node(node), step_run_id), is_ready=False)
-        for step_run_id, node in blocked_step_runs(connection, job_id)
+        *node.inputs,
+        *(fan_out for name in node.inputs if name != SOURCE and (fan_out := pipeline.node(name).fan_out)),
     ]
 
 

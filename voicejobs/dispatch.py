@@ -7,7 +7,7 @@ window of jobs; what it loses is sent again, what it has twice is claimed once.
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from celery import Celery
 from kombu.exceptions import OperationalError as BrokerError
 from redis.exceptions import RedisError
+from sqlalchemy import Connection
 
 from voicejobs import canvas
 from voicejobs.errors import Poison
@@ -45,49 +46,48 @@ def fill(database: Database, app: Celery, window_jobs: int) -> int:
     Interactive jobs have a window of their own, so that no bulk keeps them waiting. Batches share a lane evenly: the
     one with the fewest jobs out is served first.
     """
-    with database.begin() as connection:
+    with database.begin(durable=False) as connection:
         if not outbox.lock_dispatch(connection, database):
             return 0
-        chosen: list[str] = []
-        for lane in LANES:
-            chosen += _choose(connection, lane, min(window_jobs, MAX_WINDOW_JOBS))
+        chosen = _choose(connection, outbox.open_batches(connection), min(window_jobs, MAX_WINDOW_JOBS))
         if not chosen:
             return 0
         outbox.mark_sent(connection, chosen)
-        rows = open_step_runs(connection, chosen)
+        place = {job_id: number for number, job_id in enumerate(chosen)}
+        rows = sorted(open_step_runs(connection, chosen), key=lambda row: place[row.job_id])
     _send(database, app, rows)
     return len(chosen)
 
 
-def _choose(connection: Any, lane: str, window_jobs: int) -> list[str]:
-    """Return the jobs of a lane to send now."""
-    batches = outbox.open_batches(connection, lane)
-    room = window_jobs - sum(batch.in_flight for batch in batches)
-    if room <= 0 or not batches or outbox.has_isolated_in_flight(connection):
+def _choose(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[str]:
+    """Return the jobs to send now; one that must run alone is sent when nothing else is out, and nothing beside it."""
+    if any(batch.has_isolated for batch in batches):
         return []
-    queues: dict[str, list[Any]] = {}
-    for batch in batches:
-        rows = outbox.unsent(connection, batch.id, room)
-        if rows:
-            queues[batch.id] = rows
-    out = {batch.id: batch.in_flight for batch in batches}
+    out = sum(batch.in_flight for batch in batches)
     chosen: list[str] = []
-    while room > 0 and queues:
-        batch_id = min(queues, key=lambda name: (out[name], name))
-        row = queues[batch_id].pop(0)
-        if not queues[batch_id]:
-            del queues[batch_id]
-        if row.deaths > outbox.DEATHS_BEFORE_ISOLATION:
-            finish_job(connection, row.id, JobState.FAILED, error=_poison(row.deaths))
-            continue
-        if row.deaths == outbox.DEATHS_BEFORE_ISOLATION:
-            if chosen or outbox.in_flight(connection):
-                continue  # it runs when nothing else does
-            return [row.id]
-        chosen.append(row.id)
-        out[batch_id] += 1
-        room -= 1
+    for lane in LANES:
+        in_lane = [batch for batch in batches if batch.lane == lane]
+        for row in _next_of_lane(connection, in_lane, window_jobs):
+            if row.deaths > outbox.DEATHS_BEFORE_ISOLATION:
+                finish_job(connection, row.id, JobState.FAILED, error=_poison(row.deaths))
+            elif row.deaths < outbox.DEATHS_BEFORE_ISOLATION:
+                chosen.append(row.id)
+            elif not out and not chosen:
+                return [row.id]
     return chosen
+
+
+def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[Any]:
+    """Return the jobs that fill the window of a lane, from each batch in turn the more the fewer it has out."""
+    room = window_jobs - sum(batch.in_flight for batch in batches)
+    waiting = {batch.id: outbox.unsent(connection, batch.id, room) for batch in batches} if room > 0 else {}
+    out = {batch.id: batch.in_flight for batch in batches}
+    rows: list[Any] = []
+    while len(rows) < room and any(waiting.values()):
+        batch_id = min((name for name in waiting if waiting[name]), key=lambda name: (out[name], name))
+        rows.append(waiting[batch_id].pop(0))
+        out[batch_id] += 1
+    return rows
 
 
 def _poison(deaths: int) -> Poison:
@@ -109,9 +109,9 @@ def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
     for job_id, group in groupby(rows, key=lambda row: row.job_id):
         members = list(group)
         missing = [
+            # What runs elsewhere is missing too: its commit, and no chain of ours, sends what waits for it.
             canvas.Missing(row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED)
             for row in members
-            if row.state != StepState.RUNNING
         ]
         signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing)
         if refused or (signature is not None and not _publish(signature)):

@@ -41,8 +41,8 @@ class Active:
     progress_s: float
 
 
-def finished_jobs(database: Database, batch_id: str, since: float = 0.0) -> list[Finished]:
-    """Return the ended jobs of a batch from `since` (less the overlap) on, in the order of their end."""
+def finished_jobs(database: Database, batch_ids: Sequence[str], since: float = 0.0) -> list[Finished]:
+    """Return the ended jobs of batches from `since` (less the overlap) on, in the order of their end."""
     query = (
         select(
             jobs.c.id,
@@ -53,7 +53,7 @@ def finished_jobs(database: Database, batch_id: str, since: float = 0.0) -> list
             jobs.c.error,
             jobs.c.outputs,
         )
-        .where(jobs.c.batch_id == batch_id, jobs.c.finished_at >= since - FINISHED_OVERLAP_S)
+        .where(jobs.c.batch_id.in_(batch_ids), jobs.c.finished_at >= since - FINISHED_OVERLAP_S)
         .order_by(jobs.c.finished_at, jobs.c.id)
     )
     with database.read() as connection:
@@ -71,12 +71,12 @@ def finished_jobs(database: Database, batch_id: str, since: float = 0.0) -> list
         ]
 
 
-def active_steps(database: Database, batch_id: str, limit: int = 20) -> list[Active]:
-    """Return what workers do for a batch at this moment, oldest first."""
+def active_steps(database: Database, batch_ids: Sequence[str], limit: int = 20) -> list[Active]:
+    """Return what workers do for batches at this moment, oldest first."""
     query = (
         select(jobs.c.id, jobs.c.source_name, step_runs.c.step, jobs.c.audio_s, step_runs.c.progress_s)
         .join(jobs, jobs.c.id == step_runs.c.job_id)
-        .where(step_runs.c.state == StepState.RUNNING, jobs.c.batch_id == batch_id)
+        .where(step_runs.c.state == StepState.RUNNING, jobs.c.batch_id.in_(batch_ids))
         .order_by(step_runs.c.started_at)
         .limit(limit)
     )

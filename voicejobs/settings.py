@@ -142,7 +142,7 @@ def _coerce(name: str, kind: str, text: str) -> object:
         if kind == "Path":
             return Path(text).expanduser().absolute()
         return {"int": int, "float": float, "str": str}[kind](text)
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RuntimeError):
         raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
 
 

@@ -44,13 +44,14 @@ class InputFile:
 class Accepted:
     """Tell what became of a file.
 
-    `submitted`: a new job. `joined`: a live job that did the same. `done`: nothing is left to do; `outputs` are
-    those of the earlier job. `refused`: see `error`.
+    `submitted`: a new job. `joined`: a live job, of another batch, does the same. `done`: nothing is left to do, and
+    `outputs` are those of the earlier job. `refused`: see `error`.
     """
 
     file: InputFile
     outcome: Literal["submitted", "joined", "done", "refused"]
     job_id: str = ""
+    batch_id: str = ""
     outputs: Sequence[Mapping[str, Any]] = ()
     error: InputError | None = None
 
@@ -111,7 +112,7 @@ class Submission:
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
             rows.insert_jobs(connection, self.batch_id, new)
         for item, job in zip(fresh, new, strict=True):
-            accepted[item.file.path] = Accepted(item.file, "submitted", job.id)
+            accepted[item.file.path] = Accepted(item.file, "submitted", job.id, self.batch_id)
         return [accepted[file.path] for file in files]
 
     def _sort_out(
@@ -123,20 +124,16 @@ class Submission:
     ) -> "list[_Keyed]":
         """Note the files whose work is done or under way, and return the others; a batch is made if it has jobs."""
         fresh = []
-        joined = []
         for item in keyed:
             match = _match(known.get((item.done_key, item.file.target), ()))
             if match is None:
                 fresh.append(item)
             elif match.state == JobState.SUCCEEDED:
-                accepted[item.file.path] = Accepted(item.file, "done", match.id, match.outputs)
+                accepted[item.file.path] = Accepted(item.file, "done", match.id, match.batch_id, match.outputs)
             else:
-                joined.append(match.id)
-                accepted[item.file.path] = Accepted(item.file, "joined", match.id)
-        if (fresh or joined) and not self.batch_id:
+                accepted[item.file.path] = Accepted(item.file, "joined", match.id, match.batch_id)
+        if fresh and not self.batch_id:
             self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
-        if joined:
-            connection.execute(update(jobs).where(jobs.c.id.in_(joined)).values(batch_id=self.batch_id))
         return fresh
 
     def _new_job(self, connection: Connection, item: "_Keyed", transcript: str | None) -> NewJob:
@@ -201,6 +198,7 @@ class _Known:
     """Hold an earlier job that did, or does, the same."""
 
     id: str
+    batch_id: str
     state: str
     outputs: Sequence[Mapping[str, Any]]
 
@@ -229,14 +227,14 @@ def _jobs_by_key(connection: Connection, keys: Sequence[str]) -> dict[tuple[str,
     """Return the earlier jobs with these done-keys that are live or succeeded, by key and target, newest first."""
     found: dict[tuple[str, str], list[_Known]] = {}
     query = (
-        select(jobs.c.id, jobs.c.done_key, jobs.c.state, jobs.c.outputs, jobs.c.options)
+        select(jobs.c.id, jobs.c.batch_id, jobs.c.done_key, jobs.c.state, jobs.c.outputs, jobs.c.options)
         .where(jobs.c.done_key.in_(keys), jobs.c.state.in_((*STARTABLE_JOB, JobState.SUCCEEDED)))
         .order_by(jobs.c.id.desc())
     )
     for row in connection.execute(query):
         target = json.loads(row.options)["deliver"]["target"]
         place = decode_path(target) if target else ""
-        known = _Known(row.id, row.state, json.loads(row.outputs) if row.outputs else ())
+        known = _Known(row.id, row.batch_id, row.state, json.loads(row.outputs) if row.outputs else ())
         found.setdefault((row.done_key, place), []).append(known)
     return found
 

@@ -31,6 +31,11 @@ class Slot:
 
 def cpu_slot(settings: Settings, *, name: str = "cpu") -> Slot:
     """Return the slot of a machine without accelerators: all of its cores."""
-    processes = settings.engine_processes or len(os.sched_getaffinity(0))
+    processes = settings.engine_processes or _cores()
     window_jobs = settings.window_jobs or max(MIN_WINDOW_JOBS, WINDOW_PER_PROCESS * processes)
     return Slot(name, "cpu", window_jobs, window_jobs + SPARE_THREADS)
+
+
+def _cores() -> int:
+    """Return the cores that this process may use; not every system tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -2,6 +2,8 @@
 
 import click
 
+from voicejobs.cli.main import EXIT_PROBLEMS_FOUND, complain
+from voicejobs.errors import SchemaMismatch
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.database import Database
@@ -25,10 +27,14 @@ def upgrade() -> None:
 def check() -> None:
     """Fail where the database is not at the revision of this version, or its tables differ from it."""
     database = Database(Settings.from_env().effective_database_url)
-    migrate.check(database)
+    try:
+        migrate.check(database)
+    except SchemaMismatch as error:
+        complain(error)
+        raise click.exceptions.Exit(EXIT_PROBLEMS_FOUND) from error
     found = migrate.differences(database)
     if found:
         for difference in found:
             click.echo(f"differs: {difference}", err=True)
-        raise click.exceptions.Exit(9)
+        raise click.exceptions.Exit(EXIT_PROBLEMS_FOUND)
     click.echo(f"The database is at revision {migrate.HEAD}, and its tables are as declared")

@@ -14,6 +14,8 @@ from typing import Literal
 import click
 
 from voicejobs import __version__
+from voicejobs.cli.broker import require_answer
+from voicejobs.cli.main import EXIT_PROBLEMS_FOUND
 from voicejobs.cli.show import print_json
 from voicejobs.embedded import valkey
 from voicejobs.engines.registry import list_engines
@@ -24,7 +26,6 @@ from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.database import Database
 
-EXIT_PROBLEMS_FOUND = 9
 LOW_DISK_BYTES = 2_000_000_000
 FLOORS = {"av": (18, 1), "faster-whisper": (1, 2), "celery": (5, 7)}
 
@@ -136,6 +137,8 @@ def _database(settings: Settings) -> Finding:
         began = time.monotonic()
         revision = migrate.current_revision(database)
         kind = "SQLite" if database.is_sqlite else "Postgres"
+        if revision != migrate.HEAD and not settings.database_url:
+            return Finding("database", "ok", f"{kind} at revision {revision}, upgraded by the next command")
         if revision != migrate.HEAD:
             return Finding("database", "fail", f"{kind} at revision {revision}", "Run `voicejobs db upgrade`.")
         return Finding("database", "ok", f"{kind} at revision {revision}, {(time.monotonic() - began) * 1000:.0f} ms")
@@ -147,14 +150,7 @@ def _broker(settings: Settings) -> Finding:
     """Ask the broker for a ping, or look for the program of the private one."""
     if not settings.broker_url:
         return Finding("broker", "ok", f"private Valkey ({valkey.find_server().name})")
-    from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
-    from kombu.exceptions import OperationalError  # noqa: PLC0415
-
-    try:
-        with Connection(settings.broker_url, connect_timeout=3) as connection:
-            connection.ensure_connection(max_retries=1, timeout=3)
-    except (OperationalError, OSError) as error:
-        return Finding("broker", "fail", f"does not answer: {error}", "Check VOICEJOBS_BROKER_URL.")
+    require_answer(settings.broker_url)
     return Finding("broker", "ok", "answers")
 
 

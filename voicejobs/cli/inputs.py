@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from voicejobs.errors import BadOption, NotFound, Unreadable
+from voicejobs.errors import BadOption, NotAudio, NotFound, Unreadable
 from voicejobs.store.paths import display_name
 from voicejobs.submit import InputFile
 
@@ -36,7 +36,7 @@ def find_inputs(paths: Sequence[str]) -> list[Found]:
     followed. Several folders keep their own names in front, so that they do not mix.
 
     Raises:
-        NotFound, Unreadable: a path that was named does not exist, or cannot be listed.
+        NotFound, Unreadable, NotAudio: a path that was named does not exist, cannot be listed, or is a pipe or device.
     """
     folders = [path for path in paths if Path(path).is_dir()]
     found: dict[str, Found] = {}
@@ -46,11 +46,26 @@ def find_inputs(paths: Sequence[str]) -> list[Found]:
             for one in _walk(path, prefix):
                 found.setdefault(one.path, one)
         elif os.path.lexists(path):
+            _demand_regular(path)
             absolute = os.path.abspath(path)  # noqa: PTH100 - the name the user gave, not what a link points to
             found.setdefault(absolute, Found(absolute, Path(path).name))
         else:
             raise NotFound(f"{display_name(path)} is not there")
     return list(found.values())
+
+
+def _demand_regular(path: str) -> None:
+    """Refuse what is no file on a disk: reading a pipe or a device may never end.
+
+    Raises:
+        NotAudio: it is one of these.
+    """
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError:
+        return  # submission says what is wrong with it
+    if not stat.S_ISREG(mode):
+        raise NotAudio(f"{display_name(path)} is not a regular file", hint="Name a file that holds a recording.")
 
 
 def _walk(folder: str, prefix: str) -> Iterator[Found]:

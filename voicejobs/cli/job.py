@@ -8,6 +8,7 @@ from voicejobs import queries
 from voicejobs.cli.show import duration, print_json, print_table, when
 from voicejobs.cli.store import opened
 from voicejobs.settings import Settings
+from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.states import JobState
 
 
@@ -71,9 +72,7 @@ def _print_story(story: dict[str, Any]) -> None:
     for step in story["steps"]:
         _print_step(step)
     for output in story["outputs"]:
-        click.echo(
-            f"  output    {output['format']}  {output.get('path', '(name is not text)')}  {output['size']} bytes"
-        )
+        click.echo(f"  output    {output['format']}  {display_name(decode_path(output))}  {output['size']} bytes")
 
 
 def _print_step(step: dict[str, Any]) -> None:

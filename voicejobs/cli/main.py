@@ -24,6 +24,7 @@ EXIT_UNEXPECTED = 1
 EXIT_USAGE = 2
 EXIT_TEMPORARY = 5
 EXIT_REJECTED = 7
+EXIT_PROBLEMS_FOUND = 9
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
@@ -40,6 +41,13 @@ _COMMANDS = {
 
 class LazyGroup(click.Group):
     """Know commands by name and help; import one when it is called."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would end with 1 where the reader of our output has left."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            return _quiet_broken_pipe()
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order in which people need them."""
@@ -68,18 +76,25 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+_EXAMPLES = "\b\nExamples:\n" + "\n".join(
+    f"  voicejobs {line}"
+    for line in (
+        "transcribe interviews/ -o text/ -f txt,srt",
+        "transcribe call.wav --channels split -f vtt -o .",
+        "job list --state failed",
+        "job show JOB",
+    )
+)
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog=_EXAMPLES,
+)
 @click.version_option(__version__, prog_name="voicejobs")
 def cli() -> None:
-    r"""Run speech work in bulk.
-
-    \b
-    Examples:
-      voicejobs transcribe interviews/ -o text/ -f txt,srt
-      voicejobs transcribe call.wav --channels split -f vtt -o .
-      voicejobs job list --state failed
-      voicejobs job show JOB
-    """
+    """Run speech work in bulk."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -96,8 +111,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_UNEXPECTED
     except (click.Abort, KeyboardInterrupt):
         return EXIT_INTERRUPTED
-    except BrokenPipeError:
-        return _quiet_broken_pipe()
     except VoicejobsError as error:
         complain(error)
         return exit_code(error)

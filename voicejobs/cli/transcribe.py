@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from voicejobs import queries
+from voicejobs.cli.broker import require_answer
 from voicejobs.cli.inputs import find_inputs, name_outputs, require_writable
 from voicejobs.cli.main import EXIT_INTERRUPTED, complain
 from voicejobs.cli.progress import Display, display
@@ -51,6 +52,7 @@ class _Terminated(KeyboardInterrupt):
 class _Tally:
     """Count what has become of the files of this run."""
 
+    batches: set[str] = field(default_factory=set)
     expected: set[str] = field(default_factory=set)
     seen: set[str] = field(default_factory=set)
     already: int = 0
@@ -123,16 +125,17 @@ def _run(
 ) -> int:
     """Submit the files to a stack of our own or a running one, and follow them to their end."""
     began = time.monotonic()
+    if settings.broker_url:  # workers would wait for it, since servers come back; a wrong address is worth a word
+        require_answer(settings.broker_url)
     with Stack(settings) as stack, opened(settings) as database, display(quiet=flags["no_progress"]) as shown:
         shown.total(len(files))
         submission = Submission(database, TRANSCRIBE, options, label=_label(files), force=flags["force"])
         tally = _Tally()
         try:
             _submit(submission, files, tally, shown)
-            stack.join()
             while not tally.is_complete:
-                stack.check()
-                _look(database, submission.batch_id, tally, shown)
+                stack.check()  # joins it first
+                _look(database, tally, shown)
                 time.sleep(POLL_S)
             submission.settle()
         except KeyboardInterrupt as interrupt:
@@ -147,7 +150,7 @@ def _submit(submission: Submission, files: Sequence[InputFile], tally: _Tally, s
     for chunk in _chunks(files):
         for one in submission.add(chunk):
             _note_accepted(one, tally)
-        _look(submission.database, submission.batch_id, tally, shown)
+        _look(submission.database, tally, shown)
     submission.seal()
 
 
@@ -176,17 +179,19 @@ def _note_accepted(one: Accepted, tally: _Tally) -> None:
         tally.already += 1
     else:
         tally.expected.add(one.job_id)
+        tally.batches.add(one.batch_id)
 
 
-def _look(database: Database, batch_id: str, tally: _Tally, shown: Display) -> None:
+def _look(database: Database, tally: _Tally, shown: Display) -> None:
     """Show what has ended since the last look, and what is at work."""
-    if not batch_id:
+    if not tally.batches:
         return
+    batch_ids = sorted(tally.batches)
     now = time.monotonic()
     since = tally.cursor
     if now - tally.reconciled > RECONCILE_EVERY_S and len(tally.expected) - len(tally.seen) <= CHUNK_FILES:
         since, tally.reconciled = 0.0, now
-    for job in queries.finished_jobs(database, batch_id, since):
+    for job in queries.finished_jobs(database, batch_ids, since):
         tally.cursor = max(tally.cursor, job.finished_at)
         if job.id in tally.seen or job.id not in tally.expected:
             continue
@@ -195,7 +200,7 @@ def _look(database: Database, batch_id: str, tally: _Tally, shown: Display) -> N
         tally.failed += job.state != JobState.SUCCEEDED
         tally.audio_s += job.audio_s or 0.0
         shown.finished(job)
-    shown.active(queries.active_steps(database, batch_id))
+    shown.active(queries.active_steps(database, batch_ids))
 
 
 def _summarise(tally: _Tally, seconds: float) -> None:

@@ -42,13 +42,20 @@ class Stack:
     ) -> None:
         self.close()
 
+    @property
+    def is_needed(self) -> bool:
+        """Tell whether there is anything to run on this machine."""
+        return self.settings.local_workers or not self.settings.broker_url
+
     def start(self) -> None:
-        """Ask for a supervisor without waiting for it; `join` waits."""
-        if not self._connect():
+        """Ask for a supervisor without waiting for it; `join` waits. None is needed where all runs elsewhere."""
+        if self.is_needed and not self._connect():
             self._spawn()
 
     def join(self) -> None:
         """Wait until the supervisor has greeted us."""
+        if not self.is_needed:
+            return
         deadline = time.monotonic() + START_TIMEOUT_S
         spawned_at = time.monotonic()
         while time.monotonic() < deadline:
@@ -137,7 +144,7 @@ class Stack:
 
     def _spawn(self) -> None:
         """Start a supervisor in a session of its own, so that neither Ctrl-C nor our end reaches it."""
-        self.settings.logs_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_state_dir(self.settings)
         with (self.settings.logs_dir / "supervisor.log").open("ab") as log:
             subprocess.Popen(
                 [sys.executable, "-m", "voicejobs.embedded.supervisor"],
@@ -148,6 +155,12 @@ class Stack:
                 cwd=os.sep,
                 start_new_session=True,
             )
+
+
+def make_state_dir(settings: Settings) -> None:
+    """Make the state folder for our user alone: transcripts are nobody else's business."""
+    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    settings.logs_dir.mkdir(exist_ok=True, mode=0o700)
 
 
 def _read_line(connection: socket.socket) -> dict[str, Any]:

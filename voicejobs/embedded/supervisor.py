@@ -105,6 +105,9 @@ class Supervisor:
                     with contextlib.suppress(OSError):
                         (runtime_dir / CONTROL_SOCKET).unlink()
                     self._stop_children()
+                    with contextlib.suppress(OSError):
+                        (runtime_dir / BROKER_SOCKET).unlink(missing_ok=True)
+                        runtime_dir.rmdir()
                     (self.settings.state_dir / CHILDREN_FILE).unlink(missing_ok=True)
 
     def _ask_to_stop(self) -> None:
@@ -128,7 +131,8 @@ class Supervisor:
                 )
             )
         if settings.local_workers:
-            environment = {**inherited_environment(), **settings.to_env()}
+            # Many threads with a malloc arena each keep far more memory than they use.
+            environment = {"MALLOC_ARENA_MAX": "2", **inherited_environment(), **settings.to_env()}
             worker = [sys.executable, "-m", "voicejobs_workers", "--die-with-parent"]
             children.append(
                 Child(

@@ -12,6 +12,9 @@ from voicejobs.steps.registry import StepDefinition, step
 SOURCE = "source"
 """The name that stands for the input of the job among the inputs of a node."""
 
+MAX_NODE_NAME = 20
+"""The id of a step run is that of its job, the name of its node and the number of its shard, 64 characters in all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -41,7 +44,8 @@ class Pipeline:
     """Describe a graph of steps; nodes come in an order in which they can run.
 
     Raises:
-        BadOption: two nodes share a name, an input is no earlier node, or kinds do not fit.
+        BadOption: two nodes share a name, an input is no earlier node, kinds do not fit, or the shape is one that
+            cannot run: several last nodes, or a node that fans out over more than one input or over another fan.
     """
 
     name: str
@@ -53,6 +57,8 @@ class Pipeline:
         for node in self.nodes:
             if node.name in outputs:
                 raise BadOption(f"The pipeline {self.name!r} has two nodes {node.name!r}")
+            if len(node.name) > MAX_NODE_NAME or "." in node.name:
+                raise BadOption(f"The name of the node {node.name!r} is too long, or has a dot in it")
             missing = [
                 name for name in (*node.inputs, *([node.fan_out] if node.fan_out else [])) if name not in outputs
             ]
@@ -64,6 +70,22 @@ class Pipeline:
             if kinds != node.definition.inputs:
                 raise BadOption(f"The node {node.name!r} takes {node.definition.inputs}, and is given {kinds}")
             outputs[node.name] = node.definition.output
+        self._check_shape()
+
+    def _check_shape(self) -> None:
+        """Refuse shapes that rows and commits cannot express.
+
+        Raises:
+            BadOption: see there.
+        """
+        last = [node for node in self.nodes if not self.after(node.name)]
+        if len(last) != 1 or last[0].fan_out:
+            raise BadOption(f"The pipeline {self.name!r} needs one last node, which runs once: its commit ends the job")
+        for node in self.nodes:
+            if node.fan_out and (node.inputs != (node.fan_out,) or node.fan_out == SOURCE):
+                raise BadOption(f"The node {node.name!r} fans out over {node.fan_out!r}, and may take nothing else")
+            if node.fan_out and self.node(node.fan_out).fan_out:
+                raise BadOption(f"The node {node.name!r} fans out over a node that fans out itself")
 
     def node(self, name: str) -> Node:
         """Return the node of this name."""

@@ -1,6 +1,7 @@
 """Recognise the windows of a recording, group by group, with a checkpoint after each."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from voicejobs.audio.types import Pcm, Span, WindowResult
@@ -10,6 +11,11 @@ GROUP = 4
 """Windows of one call: enough for two engine processes, few enough to lose little when a worker dies."""
 _SURE = 0.5
 _LANGUAGE_WINDOWS = 3
+
+
+def _no_turn(samples: int) -> AbstractContextManager[None]:
+    """Wait for nothing."""
+    return nullcontext()
 
 
 def _no_checkpoint(first: int, results: list[WindowResult]) -> None:
@@ -27,6 +33,7 @@ class Work:
         group: windows that go to the recogniser together.
         checkpoint: called after each group with the index of its first window and its results; whatever it
             raises (a lost lease, a cancelled job) ends the work.
+        turn: held while the audio of a group, so many samples, is in memory; entering may wait.
     """
 
     windows: Sequence[Span]
@@ -34,6 +41,7 @@ class Work:
     first: int = 0
     group: int = GROUP
     checkpoint: Callable[[int, list[WindowResult]], None] = _no_checkpoint
+    turn: Callable[[int], AbstractContextManager[None]] = _no_turn
 
 
 def recognise(work: Work, recogniser: Recogniser, options: RecogniseOptions) -> list[WindowResult]:
@@ -49,8 +57,9 @@ def recognise(work: Work, recogniser: Recogniser, options: RecogniseOptions) -> 
         options = replace(options, language=known[0])
     results: list[WindowResult] = []
     for start in range(work.first, len(work.windows), max(1, work.group)):
-        group = [work.read(window) for window in work.windows[start : start + max(1, work.group)]]
-        found = recogniser.recognise(group, options)
+        group = work.windows[start : start + max(1, work.group)]
+        with work.turn(sum(window.length_samples for window in group)):
+            found = recogniser.recognise([work.read(window) for window in group], options)
         if known is not None:
             found = [replace(one, language=known[0], language_probability=known[1]) for one in found]
         work.checkpoint(start, found)

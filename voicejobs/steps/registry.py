@@ -22,6 +22,7 @@ class StepDefinition:
         output: kind of its output.
         defaults: every option with its default; options without a default do not exist.
         cosmetic: options that do not change the output, and so do not count in the done-key.
+        is_cheap: whether its output can be had again at little cost.
     """
 
     name: str
@@ -31,6 +32,7 @@ class StepDefinition:
     output: Kind
     defaults: Mapping[str, Any] = field(default_factory=dict)
     cosmetic: frozenset[str] = frozenset()
+    is_cheap: bool = False
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the defaults overlaid with `given`.
@@ -86,6 +88,7 @@ PREPARE = register(
         inputs=("source",),
         output="audio",
         defaults={"channels": "mix"},
+        is_cheap=True,
     )
 )
 RECOGNISE = register(

@@ -3,8 +3,8 @@
 import contextlib
 import errno
 import os
-import shutil
 import tempfile
+import time
 import zlib
 from hashlib import sha256
 from pathlib import Path
@@ -17,20 +17,34 @@ INLINE_LIMIT_BYTES = 32_768
 
 
 class BlobStore:
-    """Keep blobs in a local folder, `<sha256[:2]>/<sha256[2:]>`, and decoded audio in `scratch/<job id>/`."""
+    """Keep blobs in a local folder, `<sha256[:2]>/<sha256[2:]>`, and decoded audio as `scratch/<job id>.*`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
-    def scratch(self, job_id: str) -> Path:
-        """Return the folder of a job's decoded audio, made where it is missing."""
-        folder = self.root / "scratch" / job_id
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return folder
+    @property
+    def scratch(self) -> Path:
+        """Return the folder of decoded audio; the names in it begin with the id of their job."""
+        return self.root / "scratch"
+
+    def make_folders(self) -> None:
+        """Make the folders, once for each process."""
+        self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
 
     def remove_scratch(self, job_id: str) -> None:
-        """Remove a job's decoded audio; it can be decoded again."""
-        shutil.rmtree(self.root / "scratch" / job_id, ignore_errors=True)
+        """Remove whatever decoded audio a job has; it can be decoded again."""
+        for path in self.scratch.glob(f"{job_id}.*"):
+            path.unlink(missing_ok=True)
+
+    def jobs_in_scratch(self, *, older_than_s: float) -> set[str]:
+        """Return the ids of the jobs whose decoded audio has lain untouched for `older_than_s` seconds."""
+        before = time.time() - older_than_s
+        jobs = set()
+        for path in self.scratch.iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < before:
+                    jobs.add(path.name.partition(".")[0])
+        return jobs
 
     def store(self, data: bytes, kind: str, meta: dict[str, object]) -> NewArtifact:
         """Keep `data` compressed, in the row where it is small and else as a blob, and describe it.

@@ -61,8 +61,8 @@ class Database:
         if self.is_sqlite:
             if parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000})
-            _tune_sqlite(self.engine)
+            self.engine = _sqlite_engine(url, synchronous="FULL")
+            self._relaxed = _sqlite_engine(url, synchronous="NORMAL")
         else:
             if parsed.drivername == "postgresql":
                 parsed = parsed.set(drivername="postgresql+psycopg")
@@ -74,19 +74,25 @@ class Database:
                 pool_recycle=1800,
                 connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
             )
+            self._relaxed = self.engine
 
     @contextmanager
-    def begin(self) -> Iterator[Connection]:
+    def begin(self, *, durable: bool = True) -> Iterator[Connection]:
         """Open a transaction that may write; it commits at the end of the block.
+
+        Args:
+            durable: whether the commit must survive a power cut. Where it need not (a claim, a heartbeat: the work
+                would be done again), SQLite saves a wait for the disk; the next durable commit takes it along.
 
         Raises:
             DatabaseUnavailable: the database cannot be reached, or stays locked.
         """
+        engine = self.engine if durable else self._relaxed
         if self._write_lock is None:
-            with mapped_errors(), self.engine.begin() as connection:
+            with mapped_errors(), engine.begin() as connection:
                 yield connection
         else:
-            with self._write_lock, mapped_errors(), self.engine.begin() as connection:
+            with self._write_lock, mapped_errors(), engine.begin() as connection:
                 yield connection
 
     @contextmanager
@@ -98,6 +104,7 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+        self._relaxed.dispose()
 
 
 @contextmanager
@@ -118,8 +125,10 @@ def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().split("\n", maxsplit=1)[0]
 
 
-def _tune_sqlite(engine: Engine) -> None:
-    """Make SQLite durable (WAL, synchronous FULL) and its write transactions immediate."""
+def _sqlite_engine(url: str, *, synchronous: str) -> Engine:
+    """Return an engine whose connections use WAL, and whose write transactions are immediate."""
+    # Every block ends its transaction itself, so that a connection that goes back to the pool needs no rollback.
+    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_reset_on_return=None)
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
@@ -128,7 +137,7 @@ def _tune_sqlite(engine: Engine) -> None:
         for pragma in (
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "journal_mode=WAL",
-            "synchronous=FULL",
+            f"synchronous={synchronous}",
             "foreign_keys=ON",
             "cache_size=-8192",
             "wal_autocheckpoint=1000",
@@ -140,3 +149,5 @@ def _tune_sqlite(engine: Engine) -> None:
     def on_begin(connection: Connection) -> None:
         reading = connection.get_execution_options().get("voicejobs_read", False)
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, insert, literal, select, update
+from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, select, update
 
 from voicejobs.errors import VoicejobsError
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
 from voicejobs.store.schema import artifacts, batches, jobs, results, step_runs
-from voicejobs.store.states import LIVE_JOB, OPEN_STEP, BatchState, JobState, StepState
+from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, StepState
 
 DEFAULT_TENANT = "default"
 DEFAULT_PRIORITY = 100
@@ -152,10 +152,15 @@ def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStep
     return [value["id"] for value in values]
 
 
+def step_run_id(job_id: str, node: str, shard: int = 0) -> str:
+    """Return the id of a step run: it follows from its place, so that nobody has to look it up."""
+    return f"{job_id}.{node}.{shard}"
+
+
 def _step_row(job_id: str, row: NewStepRun) -> dict[str, Any]:
     """Return the column values of a new step run."""
     return {
-        "id": new_id("run"),
+        "id": step_run_id(job_id, row.node, row.shard),
         "job_id": job_id,
         "node": row.node,
         "step": row.step,
@@ -195,8 +200,14 @@ def release_join(connection: Connection, job_id: str, node: str, inputs: Sequenc
         return None
     if connection.execute(_MISSING_INPUTS, {"b_job_id": job_id, "b_inputs": list(inputs)}).scalar_one():
         return None
-    released: int = connection.execute(_RELEASE, {"b_id": row.id}).rowcount
-    return str(row.id) if released else None
+    return release_single(connection, job_id, node)
+
+
+def release_single(connection: Connection, job_id: str, node: str) -> str | None:
+    """Queue a blocked step run that is known to miss nothing, and return its id; None if it was not blocked."""
+    released_id = step_run_id(job_id, node)
+    changed: int = connection.execute(_RELEASE, {"b_id": released_id}).rowcount
+    return released_id if changed else None
 
 
 _FINISH_JOB = (
@@ -207,6 +218,7 @@ _FINISH_JOB = (
         error_code=bindparam("b_error_code"),
         error=bindparam("b_error"),
         outputs=bindparam("b_outputs"),
+        audio_s=func.coalesce(bindparam("b_audio_s", type_=Double()), jobs.c.audio_s),
         finished_at=now_s(),
     )
 )
@@ -224,6 +236,7 @@ def finish_job(
     *,
     error: VoicejobsError | None = None,
     outputs: Sequence[Mapping[str, Any]] | None = None,
+    audio_s: float | None = None,
 ) -> bool:
     """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
     changed = connection.execute(
@@ -234,6 +247,7 @@ def finish_job(
             "b_error_code": error.code if error else None,
             "b_error": dump(error.to_json()) if error else None,
             "b_outputs": dump(list(outputs)) if outputs is not None else None,
+            "b_audio_s": audio_s,
         },
     ).rowcount
     if changed and state is not JobState.SUCCEEDED:
@@ -348,9 +362,7 @@ def insert_result(connection: Connection, job_id: str, result: NewResult) -> Non
 def cancel_jobs(connection: Connection, *, batch_id: str | None = None, job_id: str | None = None) -> int:
     """Cancel queued jobs at once and mark running ones as `cancelling`; return how many were touched."""
     scope = jobs.c.batch_id == batch_id if batch_id is not None else jobs.c.id == job_id
-    running = connection.execute(
-        update(jobs).where(scope, jobs.c.state == JobState.RUNNING).values(state=JobState.CANCELLING)
-    ).rowcount
+    # Step runs first, then jobs, as a claim does: so that neither misses the other, and they never lock each other out.
     connection.execute(
         update(step_runs)
         .where(
@@ -359,10 +371,16 @@ def cancel_jobs(connection: Connection, *, batch_id: str | None = None, job_id: 
         )
         .values(state=StepState.CANCELLED, finished_at=now_s())
     )
-    queued = connection.execute(
-        update(jobs).where(scope, jobs.c.state == JobState.QUEUED).values(state=JobState.CANCELLED, finished_at=now_s())
+    waits = jobs.c.state == JobState.QUEUED
+    changed = connection.execute(
+        update(jobs)
+        .where(scope, jobs.c.state.in_(STARTABLE_JOB))
+        .values(
+            state=case((waits, JobState.CANCELLED), else_=JobState.CANCELLING),
+            finished_at=case((waits, now_s()), else_=None),
+        )
     ).rowcount
-    return int(running) + int(queued)
+    return int(changed)
 
 
 def end_cancelled(connection: Connection) -> int:
@@ -412,11 +430,8 @@ def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
     )
 
 
-_BLOCKED = select(step_runs.c.id, step_runs.c.node).where(
-    step_runs.c.job_id == bindparam("b_job_id"), step_runs.c.state == StepState.BLOCKED
-)
-
-
-def blocked_step_runs(connection: Connection, job_id: str) -> list[tuple[str, str]]:
-    """Return (id, node) of the step runs of a job that wait for their inputs."""
-    return [(row.id, row.node) for row in connection.execute(_BLOCKED, {"b_job_id": job_id})]
+def live_among(connection: Connection, job_ids: Sequence[str]) -> set[str]:
+    """Return those of the jobs that have not ended."""
+    return set(
+        connection.execute(select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB))).scalars()
+    )

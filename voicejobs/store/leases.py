@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, case, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, String, and_, bindparam, case, func, insert, literal, or_, select, update
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.schema import attempts, jobs, step_runs
-from voicejobs.store.states import STARTABLE_JOB, JobState, StepState
+from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,25 +105,7 @@ _CLAIM = (
     )
 )
 
-_JOB_BEGINS = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("b_id"))
-    .values(
-        state=case((jobs.c.state == JobState.QUEUED, JobState.RUNNING), else_=jobs.c.state),
-        started_at=func.coalesce(jobs.c.started_at, now_s()),
-    )
-    .returning(
-        jobs.c.batch_id,
-        jobs.c.pipeline,
-        jobs.c.options,
-        jobs.c.source,
-        jobs.c.trace_id,
-        jobs.c.input_sha256,
-        jobs.c.result_key,
-    )
-)
-
-_JOB = select(
+_JOB_COLUMNS = (
     jobs.c.batch_id,
     jobs.c.pipeline,
     jobs.c.options,
@@ -131,15 +113,29 @@ _JOB = select(
     jobs.c.trace_id,
     jobs.c.input_sha256,
     jobs.c.result_key,
-).where(jobs.c.id == bindparam("b_id"))
+)
 
-_UPSTREAM = (
-    select(step_runs.c.node, step_runs.c.output)
-    .where(
-        step_runs.c.job_id == bindparam("b_job_id"),
-        step_runs.c.node != bindparam("b_node"),
-        step_runs.c.state == StepState.SUCCEEDED,
+_JOB_BEGINS = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("b_id"))
+    .values(
+        state=case((jobs.c.state == JobState.QUEUED, JobState.RUNNING), else_=jobs.c.state),
+        started_at=func.coalesce(jobs.c.started_at, now_s()),
     )
+    .returning(*_JOB_COLUMNS)
+)
+
+_JOB_AND_UPSTREAM = (
+    select(*_JOB_COLUMNS, step_runs.c.node, step_runs.c.output)
+    .outerjoin(
+        step_runs,
+        and_(
+            step_runs.c.job_id == jobs.c.id,
+            step_runs.c.node != bindparam("b_node"),
+            step_runs.c.state == StepState.SUCCEEDED,
+        ),
+    )
+    .where(jobs.c.id == bindparam("b_id"))
     .order_by(step_runs.c.node, step_runs.c.shard)
 )
 
@@ -163,11 +159,15 @@ _SUCCEED = (
     )
 )
 
+_job_is_live = select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
+_new_state = bindparam("b_state", type_=String)
+
 _END = (
     update(step_runs)
     .where(_HELD)
     .values(
-        state=bindparam("b_state"),
+        # The job may have ended meanwhile, by another of its step runs: then nothing waits any more.
+        state=case((and_(_new_state == StepState.QUEUED, ~_job_is_live), StepState.SKIPPED), else_=_new_state),
         failures=step_runs.c.failures + bindparam("b_failures"),
         owner=None,
         lease_until=None,
@@ -208,7 +208,7 @@ def claim(
     database: Database, step_run_id: str, *, owner: str, lease_s: float, worker: str = "", device: str = ""
 ) -> Lease | None:
     """Take the lease of a queued step run, or return None: it is taken, done, or its job is no longer live."""
-    with database.begin() as connection:
+    with database.begin(durable=False) as connection:
         row = connection.execute(
             _CLAIM,
             {
@@ -222,11 +222,15 @@ def claim(
         if row is None:
             return None
         # Only the first node can find its job still queued; the others need not write the job's row.
-        job = connection.execute(_JOB if row.depth else _JOB_BEGINS, {"b_id": row.job_id}).one()
         upstream: dict[str, list[Mapping[str, Any]]] = {}
         if row.depth:
-            for node, output in connection.execute(_UPSTREAM, {"b_job_id": row.job_id, "b_node": row.node}):
-                upstream.setdefault(node, []).append(json.loads(output))
+            found = connection.execute(_JOB_AND_UPSTREAM, {"b_id": row.job_id, "b_node": row.node}).all()
+            job: Any = found[0]
+            for earlier in found:
+                if earlier.node is not None:
+                    upstream.setdefault(earlier.node, []).append(json.loads(earlier.output))
+        else:
+            job = connection.execute(_JOB_BEGINS, {"b_id": row.job_id}).one()
     return Lease(
         step_run_id=step_run_id,
         job_id=row.job_id,
@@ -300,7 +304,7 @@ def checkpoint(database: Database, lease: Lease, state: Mapping[str, Any], progr
     Raises:
         LeaseLost: another claim has raised the fencing number.
     """
-    with database.begin() as connection:
+    with database.begin(durable=False) as connection:
         changed = connection.execute(
             _CHECKPOINT,
             {
@@ -315,7 +319,7 @@ def checkpoint(database: Database, lease: Lease, state: Mapping[str, Any], progr
 
 def report_progress(database: Database, lease: Lease, progress_s: float) -> None:
     """Note how many seconds of audio a running step run has behind it."""
-    with database.begin() as connection:
+    with database.begin(durable=False) as connection:
         connection.execute(_PROGRESS, {"b_id": lease.step_run_id, "b_fence": lease.fence, "b_progress_s": progress_s})
 
 
@@ -338,15 +342,22 @@ def record_attempt(
             "b_outcome": outcome,
             "b_owner": owner,
             "b_error_code": error.code if error else None,
-            "b_message": error.message if error else None,
-            "b_traceback": ending.traceback if ending else None,
+            "b_message": storable(error.message) if error else None,
+            "b_traceback": storable(ending.traceback) if ending and ending.traceback else None,
         },
     )
 
 
 def dump(value: Any) -> str:
     """Write compact JSON, as all JSON columns hold it."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    # A lone surrogate (a byte of a file name that is no UTF-8) fits no database; its escape is the same JSON.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def storable(text: str) -> str:
+    """Return `text` as both databases take it: lone surrogates and NULs are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
 def _demand_one(changed: int, lease: Lease) -> None:

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, literal, or_, select, text, update
+from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.owners import Owner
 from voicejobs.store.schema import attempts, batches, jobs, step_runs
-from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, StepState
+from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, StepState
 
 DEATHS_BEFORE_ISOLATION = 3
 """Workers that may die under a job before it runs alone."""
@@ -20,11 +20,12 @@ _DISPATCH_LOCK = 0x766A0001
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Name a batch with unsent jobs and how many of its jobs are out."""
+    """Name an unfinished batch, how many of its jobs are out, and whether one of these must run alone."""
 
     id: str
     lane: str
     in_flight: int
+    has_isolated: bool
 
 
 def lock_dispatch(connection: Connection, database: Database) -> bool:
@@ -36,28 +37,26 @@ def lock_dispatch(connection: Connection, database: Database) -> bool:
     )
 
 
-def in_flight(connection: Connection) -> int:
-    """Count the jobs that were sent and have not ended."""
-    return int(
-        connection.execute(
-            select(func.count()).select_from(jobs).where(jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB))
-        ).scalar_one()
+_OPEN_BATCHES = (
+    select(
+        batches.c.id,
+        batches.c.lane,
+        func.count(jobs.c.id).label("in_flight"),
+        func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
     )
+    .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB)))
+    .where(batches.c.finished_at.is_(None))
+    .group_by(batches.c.id, batches.c.lane)
+    .order_by(func.count(jobs.c.id), batches.c.id)
+)
 
 
-def open_batches(connection: Connection, lane: str) -> list[OpenBatch]:
-    """Return the unfinished batches of a lane, those with the fewest jobs in flight first."""
-    out = (
-        select(func.count())
-        .where(jobs.c.batch_id == batches.c.id, jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB))
-        .scalar_subquery()
-    )
-    rows = connection.execute(
-        select(batches.c.id, batches.c.lane, out.label("in_flight"))
-        .where(batches.c.finished_at.is_(None), batches.c.lane == lane)
-        .order_by(out, batches.c.id)
-    )
-    return [OpenBatch(row.id, row.lane, row.in_flight) for row in rows]
+def open_batches(connection: Connection) -> list[OpenBatch]:
+    """Return the unfinished batches of all lanes, those with the fewest jobs in flight first."""
+    return [
+        OpenBatch(row.id, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
+        for row in connection.execute(_OPEN_BATCHES)
+    ]
 
 
 def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
@@ -74,22 +73,6 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
             .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
             .limit(limit)
         )
-    )
-
-
-def has_isolated_in_flight(connection: Connection) -> bool:
-    """Tell whether a job that must run alone is out."""
-    return (
-        connection.execute(
-            select(jobs.c.id)
-            .where(
-                jobs.c.sent_at.is_not(None),
-                jobs.c.state.in_(LIVE_JOB),
-                jobs.c.deaths >= DEATHS_BEFORE_ISOLATION,
-            )
-            .limit(1)
-        ).first()
-        is not None
     )
 
 
@@ -186,9 +169,15 @@ def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str
             )
         )
     job_ids = sorted({row.job_id for row in rows})
+    ended = select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(FINAL_JOB))
+    connection.execute(
+        update(step_runs)
+        .where(step_runs.c.id.in_(ids), step_runs.c.job_id.in_(ended))
+        .values(state=StepState.SKIPPED, finished_at=now_s())
+    )
     connection.execute(
         update(jobs)
-        .where(jobs.c.id.in_(job_ids))
+        .where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB))
         .values(sent_at=None, deaths=jobs.c.deaths + (1 if count_deaths else 0))
     )
     return job_ids

@@ -32,12 +32,12 @@ class Owner:
     def of_this_process(cls) -> Self:
         """Return the owner that stands for the running process."""
         pid = os.getpid()
-        return cls(socket.gethostname()[:48].replace("/", "-"), _boot_id(), pid, process_start(pid))
+        return cls(_host(), _boot_id(), pid, process_start(pid))
 
     @property
     def is_proven_dead(self) -> bool:
         """Tell whether the process is known to be gone: False for other machines, of which we know nothing."""
-        if self.host != socket.gethostname()[:48].replace("/", "-"):
+        if self.host != _host():
             return False
         return self.boot != _boot_id() or not is_alive(self.pid, self.started)
 
@@ -66,6 +66,16 @@ def _signalable(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@cache
+def _host() -> str:
+    """Return the name of this machine and of what we see of it: two containers can share a name, never their pids."""
+    try:
+        pids = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        pids = 0
+    return f"{socket.gethostname()[:48].replace('/', '-')}:{pids}"
 
 
 @cache

@@ -21,7 +21,7 @@ def configure(app: Celery, broker_url: str) -> None:
 
     app.conf.update(
         broker_url=broker_url,
-        task_queues=[Queue(queue_name(name)) for name in QUEUE_CLASSES],
+        task_queues=[Queue(queue_name(name), routing_key=queue_name(name)) for name in QUEUE_CLASSES],
         task_default_queue=queue_name(QUEUE_CLASSES[0]),
         task_create_missing_queues=False,
         # Early acknowledgement, nothing fetched ahead: the rows make delivery at least once.
@@ -43,7 +43,8 @@ def configure(app: Celery, broker_url: str) -> None:
         },
         task_serializer="json",
         accept_content=["json"],
-        worker_send_task_events=True,
+        # Flower turns events on while it watches; for nobody they cost a third of the work on a message.
+        worker_send_task_events=False,
         task_send_sent_event=False,
         worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,

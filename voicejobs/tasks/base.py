@@ -3,7 +3,7 @@
 import logging
 import traceback as tracebacks
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery import Task
@@ -41,10 +41,16 @@ from voicejobs.tasks.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-NO_ATTEMPT_BURNT = (DiskFull,)
+NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable)
 """Errors that are no fault of the job: it waits and comes again, however often."""
 
 MAX_ERROR_TRACE_CHARS = 8000
+
+UNBURNT_DELAY_S = 10.0
+"""Time between two looks whether the disk has space again."""
+
+NOTED_AUDIO_S = 30.0
+"""Recordings from this length on have it noted before their job ends, for those who watch."""
 
 UNKNOWN_VERSION_DELAY_S = 5.0
 """A step run of another version waits this long for a worker that knows it, then is offered again."""
@@ -113,7 +119,8 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, body: Body) -> list[ca
         hold.check()
         return _commit(runtime, lease, product)
     except Interruption as reason:
-        _interrupted(runtime, lease, reason)
+        # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
+        _interrupted(runtime, lease, hold.reason or reason)
     except VoicejobsError as error:
         _failed(runtime, lease, error)
     except Exception as error:
@@ -143,16 +150,18 @@ def _commit(runtime: Runtime, lease: Lease, product: Product) -> list[canvas.Mis
     """Store the product and release what waited for it, in one transaction."""
     graph = pipeline(lease.pipeline)
     is_last = not graph.after(lease.node)
-    with runtime.database.begin() as connection:
+    # Output that can be had again at little cost need not survive a power cut; the next durable commit takes it along.
+    with runtime.database.begin(durable=not step(lease.step).is_cheap) as connection:
         leases.succeed(connection, lease, product.output, owner=runtime.owner, progress_s=product.progress_s)
-        if product.audio_s is not None:
+        if product.audio_s is not None and product.audio_s >= NOTED_AUDIO_S and not is_last:
             note_audio(connection, lease.job_id, product.audio_s)
         _store_artifacts(connection, lease, product)
         if is_last:
-            finish_job(connection, lease.job_id, JobState.SUCCEEDED, outputs=product.files)
+            finish_job(connection, lease.job_id, JobState.SUCCEEDED, outputs=product.files, audio_s=product.audio_s)
             ready = []
         else:
-            ready = canvas.release(connection, graph, lease.job_id, lease.node, product.output)
+            done = canvas.Done(lease.job_id, lease.node, is_only=lease.inputs.get("of", 1) == 1)
+            ready = canvas.release(connection, graph, done, product.output)
     if is_last:
         runtime.blobs.remove_scratch(lease.job_id)
         runtime.ring()
@@ -184,7 +193,9 @@ def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: list[c
     next_id = chain[-1]["args"][1] if chain else None
     ours = [item for item in ready if item.id != next_id]
     if ours:
-        dispatch.send_missing(runtime.database, runtime.app, lease.job_id, missing, lease.pipeline)
+        # What Celery sends is known to the canvas, so that no chain of ours runs ahead of it, and begins none.
+        rest = [replace(item, is_ready=False) if item.id == next_id else item for item in missing]
+        dispatch.send_missing(runtime.database, runtime.app, lease.job_id, rest, lease.pipeline)
     if next_id is not None and len(ours) == len(ready):
         raise Ignore  # what comes next in this chain still waits for other inputs
 
@@ -201,11 +212,12 @@ def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
             else:
                 leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=runtime.owner)
                 send_again(connection, lease.job_id, delay_s=0.0 if _knows(lease) else UNKNOWN_VERSION_DELAY_S)
+        if isinstance(reason, Cancelled):
+            runtime.upkeep.tick()
     except VoicejobsError as error:
         logger.info("could not give the lease back", extra={"error": error.message})
         return
     if isinstance(reason, Cancelled):
-        runtime.upkeep.tick()
         runtime.blobs.remove_scratch(lease.job_id)
 
 
@@ -230,7 +242,8 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
             if final:
                 finish_job(connection, lease.job_id, JobState.FAILED, error=error)
             else:
-                send_again(connection, lease.job_id, delay_s=dispatch.retry_delay_s(lease.failures + 1))
+                delay_s = dispatch.retry_delay_s(lease.failures + 1) if burns else UNBURNT_DELAY_S
+                send_again(connection, lease.job_id, delay_s=delay_s)
     except VoicejobsError as lost:
         logger.warning("could not record the failure", extra={"error": lost.message})
         return

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -53,8 +54,9 @@ def _demand_free(path: Path, data: bytes, options: Mapping[str, Any]) -> None:
     raise OutputExists(f"{display_name(path)} is there already, and voicejobs did not write it")
 
 
+@cache
 def _umask() -> int:
-    """Return the process's umask; reading it means setting it."""
+    """Return the process's umask; reading it means setting it, so it is read once."""
     mask = os.umask(0o022)
     os.umask(mask)
     return mask

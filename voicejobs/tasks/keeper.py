@@ -98,7 +98,10 @@ class LeaseKeeper:
         """Keep a lease alive for the time of the block."""
         hold = Hold(lease)
         with self._lock:
+            before = self._holds.get(lease.step_run_id)
             self._holds[lease.step_run_id] = hold
+        if before is not None:  # our own lease ran out while we were held up, and we claimed the step run again
+            before.stop(LeaseLost(f"The step run {lease.step_run_id} was claimed again"))
         if self._closing is not None:
             hold.stop(self._closing)
         try:

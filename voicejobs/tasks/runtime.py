@@ -3,8 +3,10 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from celery import Celery
 
@@ -17,8 +19,11 @@ from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
+from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.tasks.keeper import LeaseKeeper
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -27,9 +32,10 @@ VAD_SPEC = EngineSpec("silero")
 
 SCHEMA_WAIT_S = 60.0
 FILL_EVERY_S = 0.5
+FILL_TOGETHER_S = 0.05
 TICK_EVERY_S = 5.0
 LOST_LOOK_EVERY_S = 3.0
-SWEEP_EVERY_S = 10.0
+SCRATCH_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,54 @@ class Place:
     is_restart: bool = False
 
 
+class Once:
+    """Remember answers that many step runs of a job ask for; each is found once, the oldest are forgotten."""
+
+    def __init__(self, size: int = 256) -> None:
+        self._size = size
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, Any] = {}
+
+    def get(self, key: Hashable, find: Callable[[], T]) -> T:
+        """Return the answer for `key`, finding it where nobody has asked yet; askers wait for each other."""
+        with self._lock:
+            if key not in self._answers:
+                while len(self._answers) >= self._size:
+                    del self._answers[next(iter(self._answers))]
+                self._answers[key] = find()
+            answer: T = self._answers[key]
+            return answer
+
+
+class AudioBudget:
+    """Bound the samples that tasks hold in memory at once; whoever asks for more waits."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._held_samples = 0
+
+    @contextmanager
+    def reserve(self, samples: int, limit_samples: int, check: Callable[[], None]) -> Iterator[None]:
+        """Hold `samples` for the time of the block; one reservation is always granted, however large.
+
+        Args:
+            samples: how many are to be read.
+            limit_samples: how many may be held together.
+            check: called now and then while waiting; raises to give up.
+        """
+        with self._condition:
+            while self._held_samples and self._held_samples + samples > limit_samples:
+                check()
+                self._condition.wait(1.0)
+            self._held_samples += samples
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._held_samples -= samples
+                self._condition.notify_all()
+
+
 class Runtime:
     """Own everything that tasks need; made once for each worker process, at the first task or at its start."""
 
@@ -63,12 +117,15 @@ class Runtime:
         self.host = EngineHost(settings)
         self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
+        self.languages = Once()
+        self.audio = AudioBudget()
         self._rung = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
     def start(self) -> None:
         """Start the decoder and the threads."""
+        self.blobs.make_folders()
         self.decoder.start()
         self._guard(self._warm)
         self.keeper.start()
@@ -100,6 +157,7 @@ class Runtime:
         duties: list[tuple[float, Callable[[], object]]] = [
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
+            (SCRATCH_EVERY_S, self._sweep_scratch),
         ]
         due = [time.monotonic() + every for every, _ in duties]
         while not self._end.is_set():
@@ -111,11 +169,21 @@ class Runtime:
                     self._guard(duty)
                     due[index] = now + every
             self._rung.wait(FILL_EVERY_S)
+            # Jobs end one by one; the window is wide enough to refill for several at once.
+            self._end.wait(FILL_TOGETHER_S)
             self._rung.clear()
 
     def _warm(self) -> None:
         """Load the detector in the background: the first file of every run needs it."""
         self.host.warm(VAD_SPEC)
+
+    def _sweep_scratch(self) -> None:
+        """Remove decoded audio whose job has ended without a step of ours: cancelled, expired, given up."""
+        jobs = self.blobs.jobs_in_scratch(older_than_s=SCRATCH_EVERY_S)
+        with self.database.read() as connection:
+            live = live_among(connection, sorted(jobs))
+        for job_id in jobs - live:
+            self.blobs.remove_scratch(job_id)
 
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""

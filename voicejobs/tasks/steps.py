@@ -2,19 +2,20 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
-from voicejobs.engines.base import EngineSpec, RecogniseOptions
+from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
 from voicejobs.engines.registry import engine_class
-from voicejobs.errors import Internal, ModelCorrupt, NotFound, VoicejobsError
+from voicejobs.errors import Internal, ModelCorrupt, NotFound
 from voicejobs.models.installed import resolve
 from voicejobs.settings import Settings
 from voicejobs.steps.merge import Piece, language_of, merge
 from voicejobs.steps.prepare import Heard, listen
-from voicejobs.steps.recognise import Work, recognise
+from voicejobs.steps.recognise import Work, detect_language, recognise
 from voicejobs.steps.windows import plan_windows, speech_spans
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
@@ -25,10 +26,18 @@ from voicejobs.tasks.delivery import deliver_files
 from voicejobs.tasks.inputs import check_unchanged
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import VAD_SPEC, Runtime
-from voicejobs.units import samples_to_seconds
+from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 SHARD_WINDOWS = 16
 """Windows of one step run of `recognise`, some eight minutes of speech: longer recordings fork."""
+
+WINDOWS_PER_PROCESS = 8
+"""Windows in memory at once for each engine process: enough to keep it busy, and flat however long recordings are."""
+
+MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
+
+LANGUAGE_WINDOWS = 3
+"""First windows of a recording from which its language may be told."""
 
 PROGRESS_EVERY_S = 60.0
 """Decoded audio between two notes of progress."""
@@ -39,7 +48,7 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     path = decode_path(lease.source)
     check_unchanged(path, lease.source)
     options = runtime.decoder.options(channels=lease.options["prepare"]["channels"])
-    folder = runtime.blobs.scratch(lease.job_id)
+    folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
     try:
         with runtime.decoder.open(path, options, cancelled=lambda: hold.is_stopped) as stream:
@@ -50,12 +59,14 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
                 _note_progress(runtime, lease, hold),
             )
             media = {**stream.info.to_json(), "skipped_packets": stream.skipped_packets}
-    except VoicejobsError:
+    except BaseException:
+        for channel, writer in enumerate(writers):
+            writer.close()
+            (folder / _file_name(lease, channel)).unlink(missing_ok=True)
         hold.check()  # a decoder that was stopped on purpose is no failure
         raise
-    finally:
-        for writer in writers:
-            writer.close()
+    for writer in writers:
+        writer.close()
     return _prepared(lease, heard, writers, media, folder)
 
 
@@ -72,7 +83,7 @@ def _keep_in(folder: Path, lease: Lease, writers: list[PcmWriter]) -> Callable[[
 
 def _file_name(lease: Lease, channel: int) -> str:
     """Return the name of a channel's decoded audio; a zombie with an old number writes elsewhere."""
-    return f"{lease.fence}-{channel}.s16le"
+    return f"{lease.job_id}.{lease.fence}-{channel}.s16le"
 
 
 def _note_progress(runtime: Runtime, lease: Lease, hold: Hold) -> Callable[[int], None]:
@@ -153,18 +164,32 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 
     if len(done) < len(windows):
         options = lease.options["recognise"]
-        recogniser = runtime.host.recogniser(
-            engine_spec(options, runtime.settings), lane=_lane(lease), cancelled=lambda: hold.is_stopped
+        recogniser = runtime.host.recogniser(engine_spec(options, runtime.settings), cancelled=lambda: hold.is_stopped)
+        budget_samples = WINDOWS_PER_PROCESS * recogniser.processes * MAX_WINDOW_SAMPLES
+        work = Work(
+            windows,
+            read,
+            first=len(done),
+            checkpoint=checkpoint,
+            turn=lambda samples: runtime.audio.reserve(samples, budget_samples, hold.check),
         )
-        work = Work(windows, read, first=len(done), checkpoint=checkpoint)
-        recognise(work, recogniser, recognise_options(options, split=audio["split"]))
+        wanted = recognise_options(options, split=audio["split"])
+        told = _language_of_all(runtime, lease, read, recogniser) if shard["of"] > 1 and not wanted.language else None
+        recognise(work, recogniser, replace(wanted, language=told[0]) if told else wanted)
+        if told:
+            done = [replace(one, language=told[0], language_probability=told[1]) for one in done]
     output = {**shard, "results": [item.to_json() for item in done]}
     return Product(output=output, progress_s=_speech_s(windows))
 
 
-def _lane(lease: Lease) -> Any:
-    """Return the lane of the job's batch."""
-    return lease.options["recognise"].get("lane", "bulk")
+def _language_of_all(
+    runtime: Runtime, lease: Lease, read: Callable[[Span], Pcm], recogniser: Recogniser
+) -> tuple[str, float]:
+    """Return the language of a channel, told from its first windows: the same in every shard, and told once here."""
+    channel = lease.inputs["channel"]
+    windows = lease.upstream["prepare"][0]["channels"][channel]["windows"]
+    first = [Span(start, end) for start, end in windows[:LANGUAGE_WINDOWS]]
+    return runtime.languages.get((lease.job_id, channel), lambda: detect_language(first, read, recogniser))
 
 
 def _speech_s(windows: Sequence[Span]) -> float:
