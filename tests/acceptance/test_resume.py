@@ -1,6 +1,8 @@
 """Kill everything at any moment and run the same command again: nothing is lost, nothing is done twice."""
 
+import os
 import random
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,8 +22,9 @@ from voicejobs.store.schema import attempts, jobs, step_runs
 FILES = 30
 KILLS = 10
 RESUME_LIMIT_S = 2.0
-NOISE = 2.0
-"""Two test processes share two cores, and so do the servers: the figure is printed, the limit allows for that."""
+"""On a machine that has nothing else to do; where more processes want to run than there are cores, so much longer."""
+NOISE = 1.5
+"""For the slowest of several."""
 
 SHORT = ("jfk.flac", "ae_p001.webm", "arctic_aew_a0001.wav", "lr_198-209-0000.ogg", "sb_spk1_snt1.wav", "pv_l_test.wav")
 
@@ -96,13 +99,16 @@ class Siege:
             assert all(row.started_at <= succeeded[0].started_at for row in story), "work after success"
         left = [path for path in (self.tree.state / "blobs").rglob("*") if path.is_file()]
         assert not left, "decoded audio and temporary files stay behind"
+        assert {batch["state"] for batch in self.tree.show("batch", "list")} == {"completed"}
 
     def report(self) -> None:
         """Print how soon work went on."""
         figures = ", ".join(f"{seconds:.2f}" for seconds in sorted(self.resumed_s))
         print(f"work resumed after {figures} s; {len(self.finished)} outputs stood at the kills")  # noqa: T201
+        crowd = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
         assert self.resumed_s
-        assert max(self.resumed_s) < RESUME_LIMIT_S * NOISE
+        assert max(self.resumed_s) < RESUME_LIMIT_S * NOISE * crowd
+        assert statistics.median(self.resumed_s) < RESUME_LIMIT_S * crowd
 
     def _outputs(self) -> int:
         """Count the output files."""

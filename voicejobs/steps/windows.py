@@ -97,12 +97,16 @@ def _speech_frames(
     probabilities: NDArray[np.float32], frame_samples: int, options: WindowOptions
 ) -> list[tuple[int, int]]:
     """Return `[start, end)` in frames of each span, by a threshold with hysteresis."""
-    count = len(probabilities)
-    marks = np.where(probabilities >= options.threshold, 1, np.where(probabilities < options.release, 0, -1))
-    # A frame between the thresholds goes on with what the last decided frame before it said.
-    decided = np.maximum.accumulate(np.where(marks >= 0, np.arange(count), -1))
-    speech = np.where(decided >= 0, marks[np.maximum(decided, 0)], 0)
-    edges = np.flatnonzero(np.diff(speech, prepend=0, append=0))
+    # Small integers: ten hours have a million frames, and each array here is as long.
+    marks = np.full(len(probabilities), -1, np.int8)
+    marks[probabilities < options.release] = 0
+    marks[probabilities >= options.threshold] = 1
+    # A frame between the thresholds goes on with what the last decided frame before it said, the first with silence.
+    decided = np.arange(len(marks), dtype=np.int32)
+    decided[marks < 0] = 0
+    np.maximum.accumulate(decided, out=decided)
+    speech = np.pad(np.maximum(marks[decided], 0), 1)
+    edges = np.flatnonzero(speech[1:] != speech[:-1])
     pause = options.min_silence_s * SAMPLE_RATE_HZ / frame_samples
     shortest = options.min_speech_s * SAMPLE_RATE_HZ / frame_samples
     merged: list[tuple[int, int]] = []

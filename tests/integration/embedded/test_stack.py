@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests import rows
+from tests.servers.process import wait_gone
 from tests.waiting import wait_until
 from voicejobs.embedded import valkey
 from voicejobs.embedded.stack import Stack
@@ -171,8 +172,7 @@ def test_a_killed_supervisor_is_replaced_and_its_orphans_are_cleaned_up(settings
         os.kill(before, signal.SIGKILL)
         assert finish(stack, database, job_id) == "succeeded"
         assert supervisor_pid(settings) != before
-        _, alive = psutil.wait_procs(orphans, timeout=15)
-        assert not alive
+        wait_gone(orphans, 15)
     demand_nothing_left(settings)
 
 
@@ -188,8 +188,7 @@ def test_the_next_client_cleans_up_after_a_stack_killed_whole(settings: Settings
             os.kill(pid, signal.SIGKILL)
     with Stack(settings) as stack:
         assert finish(stack, database, job_id) == "succeeded"
-        _, alive = psutil.wait_procs(orphans, timeout=15)
-        assert not alive
+        wait_gone(orphans, 15)
         run = rows.steps(database, job_id)["recognise"]
         assert rows.story(database, run.id) == [(1, "lost"), (3, "succeeded")]
         assert rows.job(database, job_id).deaths == 0, "that was no fault of the job"

@@ -9,6 +9,7 @@ import pytest
 from celery import Celery
 
 from tests import rows
+from tests.rows import opened
 from tests.servers.valkey import Valkey
 from voicejobs import dispatch
 from voicejobs.dispatch import Upkeep, fill
@@ -175,10 +176,15 @@ def test_lost_messages_are_found_on_the_second_look_only(database: Database, app
 
 
 def test_a_broker_that_does_not_answer_keeps_jobs_in_the_outbox(
-    database: Database, start_valkey: Callable[..., Valkey]
+    sqlite_url: str, start_valkey: Callable[..., Valkey]
 ) -> None:
     """Nothing counts as sent or lost while the broker is away, and all goes out once it is back."""
-    server = start_valkey()
+    with opened(sqlite_url) as database:
+        outlive_the_broker(database, start_valkey())
+
+
+def outlive_the_broker(database: Database, server: Valkey) -> None:
+    """Fill and look for lost messages while the server is away, and again once it is back."""
     app = Celery("test", set_as_current=False)
     configure(app, server.broker_url(1))
     ids = add_jobs(database, rows.add_batch(database), 3)

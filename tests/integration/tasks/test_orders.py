@@ -6,70 +6,23 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import Celery
 from celery.exceptions import Ignore
 
 from tests import rows
+from tests.integration.tasks.shapes import EXPECTED, SHARDS, bare_runtime, registered
 from voicejobs import dispatch
-from voicejobs.dispatch import Upkeep
 from voicejobs.pipelines import pipeline as pipelines
-from voicejobs.pipelines.pipeline import Node, Pipeline
-from voicejobs.settings import Settings
-from voicejobs.steps import registry
-from voicejobs.steps.registry import StepDefinition
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
 from voicejobs.store.leases import Lease
 from voicejobs.tasks.base import Product, run_step
-from voicejobs.tasks.keeper import Hold, LeaseKeeper
-from voicejobs.tasks.runtime import Place
-
-SHARDS = {"one": 1, "many": 3}
+from voicejobs.tasks.keeper import Hold
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _graphs() -> Iterator[None]:
     """Register steps and pipelines of several shapes."""
-    steps = (
-        StepDefinition("o-load", 1, "cpu", ("source",), "audio"),
-        StepDefinition("o-map", 1, "asr", ("audio",), "audio"),
-        StepDefinition("o-join", 1, "cpu", ("audio", "audio"), "audio"),
-    )
-    load, one, many = (Node(name, "o-load", ("source",)) for name in ("load", "one", "many"))
-    left, right = (Node(name, "o-map", ("load",)) for name in ("left", "right"))
-    graphs = {
-        "line": (load, left, Node("end", "o-map", ("left",))),
-        "diamond": (load, left, right, Node("join", "o-join", ("left", "right")), Node("end", "o-map", ("join",))),
-        # The shards of the one root do not exist yet when the other root commits.
-        "late-fan": (
-            load,
-            many,
-            Node("fan", "o-map", ("many",), fan_out="many"),
-            Node("join", "o-join", ("load", "fan")),
-            Node("end", "o-map", ("join",)),
-        ),
-        "fan-of-one": (
-            one,
-            Node("fan", "o-map", ("one",), fan_out="one"),
-            Node("beside", "o-map", ("one",)),
-            Node("join", "o-join", ("beside", "fan")),
-        ),
-        "two-fans": (
-            many,
-            Node("fan", "o-map", ("many",), fan_out="many"),
-            Node("fan2", "o-map", ("many",), fan_out="many"),
-            Node("join", "o-join", ("fan", "fan2")),
-        ),
-    }
-    for step in steps:
-        registry.register(step)
-    for name, nodes in graphs.items():
-        pipelines._BUILT_IN[name] = Pipeline(name, 1, nodes)
-    yield
-    for step in steps:
-        del registry._STEPS[step.name]
-    for name in graphs:
-        del pipelines._BUILT_IN[name]
+    with registered():
+        yield
 
 
 class Line:
@@ -83,7 +36,9 @@ class Line:
     def publish(self, signature: Any) -> bool:
         """Take a canvas apart into messages, each with the rest of its chain."""
         if signature.get("subtask_type") == "group":
-            return all([self.publish(task) for task in signature.tasks])
+            for task in signature.tasks:
+                self.publish(task)
+            return True
         self.put(list(signature.tasks) if signature.get("subtask_type") == "chain" else [signature])
         return True
 
@@ -113,33 +68,11 @@ class Line:
         return Product({"shards": [{"number": number} for number in range(SHARDS.get(lease.node, 0))]})
 
 
-EXPECTED = {
-    "line": {"load0", "left0", "end0"},
-    "diamond": {"load0", "left0", "right0", "join0", "end0"},
-    "late-fan": {"load0", "many0", "fan0", "fan1", "fan2", "join0", "end0"},
-    "fan-of-one": {"one0", "fan0", "beside0", "join0"},
-    "two-fans": {"many0", "fan0", "fan1", "fan2", "fan20", "fan21", "fan22", "join0"},
-}
-
-
 @pytest.fixture
 def runtime(sqlite_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """Return what the frame of a task needs, without decoder and engines."""
-    folder = tmp_path_factory.mktemp("state")
-    app = Celery("orders", set_as_current=False)
-    with rows.opened(sqlite_url) as database:
-        yield SimpleNamespace(
-            database=database,
-            app=app,
-            owner=rows.OWNER,
-            place=Place(),
-            settings=Settings(state_dir=folder, models_dir=folder),
-            keeper=LeaseKeeper(database, rows.OWNER, 60.0),
-            upkeep=Upkeep(database, app, 60.0),
-            blobs=BlobStore(folder),
-            ring=lambda: None,
-        )
-    app.close()
+    """Return what the frame of a task uses."""
+    with bare_runtime(sqlite_url, tmp_path_factory.mktemp("state")) as runtime:
+        yield runtime
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -14,6 +14,7 @@ from sqlalchemy import select
 from tests.integration.tasks.conftest import LEASE_S, Bench, MakeBench, family
 from tests.rows import job, set_job, steps
 from tests.servers.postgres import Postgres
+from tests.servers.process import wait_gone
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
 from voicejobs import canvas, queries
@@ -47,7 +48,6 @@ def test_a_file_goes_from_row_to_transcript(either_bench: Bench) -> None:
     assert output["path"] == str(bench.folder / "out" / "one.txt")
     assert job(bench.database, job_id).sent_count == 1
     assert not list((bench.folder / "state" / "blobs" / "scratch").iterdir()), "decoded audio is removed"
-    wait_until(lambda: queries.show_batch(bench.database, told["batch_id"])["state"] == "completed")
 
 
 def test_a_bad_file_fails_alone(bench: Bench) -> None:
@@ -147,8 +147,7 @@ def test_a_killed_worker_loses_no_job(make_bench: MakeBench, store_url: str, bro
     children = family(worker.pid)
     before = steps(bench.database, job_id)["recognise"]
     bench.stop(worker)
-    psutil.wait_procs(children, timeout=10)
-    assert not [child for child in children if child.is_running()], "its children end with it"
+    wait_gone(children, 10)  # its decoder and its engines end with it
     began = time.monotonic()
     bench.start_worker(fake_cost_window_s=0)
     assert bench.wait_ended(job_id) == {job_id: "succeeded"}
@@ -172,9 +171,9 @@ def test_a_worker_beside_a_killed_one_takes_over(make_bench: MakeBench, sqlite_u
 
 
 @pytest.mark.timeout(120)
-def test_sigterm_gives_the_lease_back(make_bench: MakeBench, store_url: str, broker_url: str) -> None:
+def test_sigterm_gives_the_lease_back(make_bench: MakeBench, sqlite_url: str, broker_url: str) -> None:
     """SIGTERM in the middle of a step ends the worker within ten seconds, burns no attempt, and loses no window."""
-    bench = make_bench(store_url, broker_url, **SLOW)
+    bench = make_bench(sqlite_url, broker_url, **SLOW)
     job_id, worker = working_on_a_long_file(bench)
     began = time.monotonic()
     bench.stop(worker, signal.SIGTERM)
@@ -206,6 +205,7 @@ def test_a_frozen_worker_is_fenced_out(make_bench: MakeBench, postgres_url: str,
     (other,) = bench.submit(bench.recording("other.wav"))
     assert bench.wait_ended(other) == {other: "succeeded"}
     assert zombie.poll() is None
+    wait_until(lambda: queries.show_batch(bench.database, ended["batch_id"])["state"] == "completed")
 
 
 @pytest.mark.timeout(120)
@@ -254,9 +254,9 @@ def test_jobs_outlive_an_outage_of_the_database(
 
 
 @pytest.mark.timeout(120)
-def test_a_cancelled_job_stops_between_windows(make_bench: MakeBench, store_url: str, broker_url: str) -> None:
+def test_a_cancelled_job_stops_between_windows(make_bench: MakeBench, sqlite_url: str, broker_url: str) -> None:
     """Cancelling a batch stops what runs within seconds, what waits never begins, and what is done stays."""
-    bench = make_bench(store_url, broker_url, **SLOW)
+    bench = make_bench(sqlite_url, broker_url, **SLOW)
     (done,) = bench.submit(bench.recording("done.wav"))
     bench.start_worker(window_jobs=1)
     bench.wait_ended(done)
