@@ -91,7 +91,7 @@ def story(database: Database, step_run_id: str) -> list[tuple[int, str]]:
     """Return (fencing number, outcome) of the attempts at a step run, in their order."""
     query = select(attempts.c.fence, attempts.c.outcome).where(attempts.c.step_run_id == step_run_id)
     with database.read() as connection:
-        return [(row.fence, row.outcome) for row in connection.execute(query.order_by(attempts.c.id))]
+        return [(row.fence, row.outcome) for row in connection.execute(query.order_by(attempts.c.fence))]
 
 
 def set_job(database: Database, job_id: str, **values: Any) -> None:

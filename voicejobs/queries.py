@@ -179,7 +179,7 @@ def show_job(database: Database, job_id: str) -> dict[str, Any]:
     job = found[0]
     tried = _rows(
         database,
-        select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.finished_at, attempts.c.id),
+        select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.fence, attempts.c.finished_at),
     )
     kept = _rows(
         database,

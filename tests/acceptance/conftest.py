@@ -6,12 +6,23 @@ from pathlib import Path
 import pytest
 
 from tests.acceptance.harness import Tree, missing
+from voicejobs.embedded.valkey import find_server
+from voicejobs.errors import ExtraMissing
 
 MakeTree = Callable[..., Tree]
 
 
+@pytest.fixture(scope="session")
+def private_server() -> None:
+    """Skip where there is no server for the embedded stack."""
+    try:
+        find_server()
+    except ExtraMissing as error:
+        missing(error.message)
+
+
 @pytest.fixture
-def make_tree(tmp_path: Path, models_dir: Path) -> Iterator[MakeTree]:
+def make_tree(tmp_path: Path, models_dir: Path, private_server: None) -> Iterator[MakeTree]:
     """Return a function that makes a state folder: `make_tree("name", VOICEJOBS_SETTING="value")`."""
     trees: list[Tree] = []
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -141,6 +142,7 @@ class Tree:
         """End what is left, and the pipes to it."""
         self.kill()
         self.close_pipes()
+        shutil.rmtree(self.values().runtime_dir, ignore_errors=True)
 
     def close_pipes(self) -> None:
         """Close the pipes to commands that have ended."""

@@ -16,6 +16,7 @@ from tests.acceptance.harness import RATE_HZ, SHARED, Tree, example_speech, mani
 
 TWO_SPEAKERS = "mfa_michaelandsickmichael.wav"
 MAX_WER = 0.2
+pytestmark = pytest.mark.services
 
 
 def _words(tree: Tree, stem: str) -> list[dict[str, Any]]:

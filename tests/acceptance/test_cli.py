@@ -18,7 +18,7 @@ from tests.acceptance.conftest import MakeTree
 from tests.acceptance.harness import RATE_HZ, Tree, example_speech, files_below, speech_files, wait_for, write_recording
 
 TIMEOUT_S = 90
-pytestmark = pytest.mark.timeout(TIMEOUT_S)
+pytestmark = [pytest.mark.services, pytest.mark.timeout(TIMEOUT_S)]
 
 NOBODY_LISTENS = "127.0.0.1:1"
 GOODBYE_LIMIT_S = 10.0
@@ -26,7 +26,7 @@ NO_WAIT_LIMIT_S = 5.0
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory, models_dir: Path) -> Iterator[Tree]:
+def running(tmp_path_factory: pytest.TempPathFactory, models_dir: Path, private_server: None) -> Iterator[Tree]:
     """Return a state folder whose stack stays for the next test."""
     settings = {"VOICEJOBS_LINGER_S": "60", "VOICEJOBS_MODELS_DIR": str(models_dir)}
     tree = Tree(tmp_path_factory.mktemp("running"), settings)
@@ -133,6 +133,16 @@ def test_a_pipe_is_refused_and_not_waited_for(desk: Tree, inputs: Path) -> None:
     assert "[not_audio]" in done.stderr
 
 
+def test_an_output_folder_that_cannot_be_is_7(desk: Tree, inputs: Path) -> None:
+    """It is tried before any work is done for it, and the trial leaves nothing."""
+    recording(inputs / "a.wav")
+    in_the_way = desk.folder / "file"
+    in_the_way.touch()
+    assert desk.run("transcribe", inputs, "-o", in_the_way, "--engine", "fake").code == 7
+    assert desk.transcribe(inputs / "a.wav").code == 0
+    assert files_below(desk.out).keys() == {"a.txt"}
+
+
 @pytest.mark.parametrize("kind", ["job", "batch"])
 def test_a_record_that_does_not_exist_is_7(desk: Tree, kind: str) -> None:
     """Showing what is not there is refused."""
@@ -190,6 +200,15 @@ def test_the_tree_is_mirrored_and_equal_stems_keep_their_endings(desk: Tree, inp
     stems = ("a.wav", "a.flac", "deep/er/a", "b")
     assert files_below(desk.out).keys() == {f"{stem}.{ending}" for stem in stems for ending in ("txt", "srt")}
     assert len(set(files_below(desk.out).values())) == 8, "each has its own text"
+
+
+def test_what_is_named_twice_is_transcribed_once(desk: Tree, inputs: Path) -> None:
+    """A folder, a file in it, and the folder again by another spelling."""
+    recording(inputs / "a.wav", 0.45)
+    recording(inputs / "b.wav", 0.55)
+    done = desk.transcribe(inputs, inputs / "a.wav", f"{inputs}/../in")
+    assert done.code == 0, done.stderr
+    assert done.stderr.startswith("2 transcribed")
 
 
 NAMES = [

@@ -27,6 +27,7 @@ NOISE = 1.5
 """For the slowest of several."""
 
 SHORT = ("jfk.flac", "ae_p001.webm", "arctic_aew_a0001.wav", "lr_198-209-0000.ogg", "sb_spk1_snt1.wav", "pv_l_test.wav")
+pytestmark = pytest.mark.services
 
 
 @dataclass(slots=True)
@@ -101,10 +102,10 @@ class Siege:
         assert not left, "decoded audio and temporary files stay behind"
         assert {batch["state"] for batch in self.tree.show("batch", "list")} == {"completed"}
 
-    def report(self) -> None:
+    def report(self, what: str) -> None:
         """Print how soon work went on."""
         figures = ", ".join(f"{seconds:.2f}" for seconds in sorted(self.resumed_s))
-        print(f"work resumed after {figures} s; {len(self.finished)} outputs stood at the kills")  # noqa: T201
+        print(f"{what}: work resumed after {figures} s; {len(self.finished)} outputs stood at the kills")  # noqa: T201
         crowd = max(1.0, os.getloadavg()[0] / len(os.sched_getaffinity(0)))
         assert self.resumed_s
         assert max(self.resumed_s) < RESUME_LIMIT_S * NOISE * crowd
@@ -180,7 +181,7 @@ def test_killed_ten_times_the_outputs_are_those_of_an_undisturbed_run(
     try:
         besiege(siege, KILLS, FILES, seed=2, longest_s=2.0)
         siege.check(files_below(calm.out), FILES)
-        siege.report()
+        siege.report(kind)
     finally:
         siege.database.close()
 
@@ -203,7 +204,7 @@ def test_whisper_killed_three_times_says_what_it_says_undisturbed(
     try:
         besiege(siege, kills=3, files=len(found), seed=3, longest_s=6.0)
         siege.check(files_below(calm.out), len(found))
-        siege.report()
+        siege.report("whisper")
     finally:
         siege.database.close()
 

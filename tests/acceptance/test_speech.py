@@ -11,7 +11,7 @@ from tests.acceptance.harness import SHARED, Tree, files_below, manifest, word_e
 LONGEST_S = 20.0
 MAX_WER = 0.2
 DURATION_TOLERANCE_S = 0.1
-pytestmark = [pytest.mark.models, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.services, pytest.mark.models, pytest.mark.timeout(150)]
 
 
 @pytest.fixture

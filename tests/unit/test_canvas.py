@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from celery import Celery
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicejobs.canvas import Missing, build, first_rows
@@ -149,6 +149,7 @@ def test_a_diamond_forks_after_its_first_step(diamond: Pipeline) -> None:
     assert chains(build(APP, diamond, missing_of(diamond, {"load", "right"}))) == [["left", "join", "end"]]
 
 
+@settings(deadline=None)
 @given(data=st.data(), shards=st.integers(1, 4), shape=st.sampled_from(["diamond", "line", "transcribe"]))
 def test_any_rest_of_a_job_compiles(
     diamond: Pipeline, line: Pipeline, data: st.DataObject, shards: int, shape: str

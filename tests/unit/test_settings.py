@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from voicejobs.errors import BadOption
@@ -28,6 +29,7 @@ def kind(field: Any) -> str:
     return str(field.type).removeprefix("<class '").removesuffix("'>").rsplit(".", maxsplit=1)[-1]
 
 
+@hypothesis_settings(deadline=None)
 @given(
     st.fixed_dictionaries(
         {field.name: values[kind(field)] for field in fields(Settings) if field.name.endswith("_dir")},

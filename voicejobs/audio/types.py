@@ -1,7 +1,7 @@
 """Immutable values of audio and text, and their JSON form."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +9,11 @@ from numpy.typing import NDArray
 
 Pcm = NDArray[np.int16]
 """Mono PCM, int16, 16 kHz, shape (samples,), full scale 32768."""
+
+
+def _shallow(value: Any) -> dict[str, Any]:
+    """Return the fields of a value by name, as they are."""
+    return {name: getattr(value, name) for name in value.__slots__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +66,13 @@ class Segment:
         )
         return replace(self, start_s=self.start_s + offset_s, end_s=self.end_s + offset_s, words=words)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `asdict` gives the same, and copies every token on the way."""
+        return {**_shallow(self), "words": [_shallow(word) for word in self.words], "tokens": list(self.tokens)}
+
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Build a segment from the values that `dataclasses.asdict` gave."""
+        """Build a segment from `to_json`."""
         values = dict(data)
         values["words"] = tuple(Word(**word) for word in values.get("words", ()))
         values["tokens"] = tuple(values.get("tokens", ()))
@@ -80,7 +89,7 @@ class WindowResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        return {**_shallow(self), "segments": [segment.to_json() for segment in self.segments]}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
@@ -119,7 +128,12 @@ class Transcript:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        return {
+            **_shallow(self),
+            "segments": [segment.to_json() for segment in self.segments],
+            "options": dict(self.options),
+            "warnings": list(self.warnings),
+        }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

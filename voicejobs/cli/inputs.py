@@ -2,6 +2,7 @@
 
 import os
 import stat
+import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -123,11 +124,10 @@ def require_writable(folder: Path) -> None:
     Raises:
         BadOption: it cannot be made or written.
     """
-    probe = folder / f".voicejobs-probe-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # has no name, so that a kill leaves none behind
+            pass
     except OSError as error:
         raise BadOption(
             f"The output folder {display_name(folder)} cannot be written: {error.strerror}",

@@ -150,7 +150,7 @@ def test_a_successful_job_keeps_its_outputs(database: Database) -> None:
     outputs = [{"format": "txt", "path": "/o/ü.txt", "sha256": "ab", "size": 3}]
     with database.begin() as connection:
         assert store.finish_job(connection, job_id, JobState.SUCCEEDED, outputs=outputs)
-    (finished,) = queries.finished_jobs(database, batch_id)
+    (finished,) = queries.finished_jobs(database, [batch_id])
     assert (finished.id, finished.state, finished.outputs, finished.error) == (job_id, "succeeded", outputs, None)
     assert queries.show_job(database, job_id)["outputs"] == outputs
     assert queries.live_count(database, batch_id) == 0

@@ -115,12 +115,12 @@ def test_a_run_with_nothing_to_do_leaves_no_batch(database: Database, make_file:
 
 
 def test_what_is_under_way_is_joined(database: Database, make_file: MakeFile) -> None:
-    """The same file with the same options and target, submitted again, is the same job, now in the newer batch."""
+    """The same file with the same options and target, submitted again, is the same job, in the batch it was in."""
     file = make_file()
     (first,) = add(database, file)
     (second,) = add(database, file)
-    assert (second.outcome, second.job_id) == ("joined", first.job_id)
-    assert [len(batch["jobs"]) for batch in queries.list_batches(database)] == [1, 0]
+    assert (second.outcome, second.job_id, second.batch_id) == ("joined", first.job_id, first.batch_id)
+    assert [batch["jobs"] for batch in queries.list_batches(database)] == [{"queued": 1}]
 
 
 def test_what_is_done_is_found(database: Database, make_file: MakeFile) -> None:
@@ -239,7 +239,7 @@ def test_the_lists_show_the_newest_first(database: Database) -> None:
     assert {one["id"] for one in queries.list_jobs(database, batch_id=batch_id)} == {old, new}
     assert [one["id"] for one in queries.list_jobs(database, state="running")] == [old]
     assert len(queries.list_jobs(database, limit=1)) == 1
-    (active,) = queries.active_steps(database, batch_id)
+    (active,) = queries.active_steps(database, [batch_id])
     assert (active.job_id, active.name, active.step, active.progress_s) == (old, "0.wav", "prepare", 2.5)
     assert queries.live_count(database, batch_id) == 2
-    assert queries.finished_jobs(database, batch_id) == []
+    assert queries.finished_jobs(database, [batch_id]) == []

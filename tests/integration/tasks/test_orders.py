@@ -32,6 +32,7 @@ class Line:
         self.chance = random.Random(seed)
         self.messages: list[list[Any]] = []
         self.ran: list[str] = []
+        self.sent = 0
 
     def publish(self, signature: Any) -> bool:
         """Take a canvas apart into messages, each with the rest of its chain."""
@@ -44,6 +45,7 @@ class Line:
 
     def put(self, chain: list[Any]) -> None:
         """Add a message, now and then twice."""
+        self.sent += 1
         self.messages += [chain] * self.chance.choice([1, 1, 2])
 
     def work(self, runtime: Any) -> None:
@@ -85,6 +87,7 @@ def test_each_step_runs_once_in_any_order(runtime: Any, name: str, seed: int, mo
     assert dispatch.fill(runtime.database, runtime.app, 4) == 1
     line.work(runtime)
     assert sorted(line.ran) == sorted(EXPECTED[name])
+    assert line.sent == len(EXPECTED[name]), "no message was sent for nothing"
     assert rows.job(runtime.database, job_id).state == "succeeded"
     assert {row.state for row in rows.steps(runtime.database, job_id).values()} == {"succeeded"}
 

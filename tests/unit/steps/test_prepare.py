@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -51,6 +51,7 @@ def cut(channels: NDArray[np.int16], lengths: Sequence[int]) -> list[list[Pcm]]:
     return [list(channels[:, start:end]) for start, end in pairwise(places)]
 
 
+@settings(deadline=None)
 @given(
     lengths=st.lists(st.integers(1, 40_000), max_size=12),
     channels=st.integers(1, 3),

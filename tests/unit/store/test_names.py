@@ -8,7 +8,7 @@ import time
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicejobs.store import owners
@@ -85,6 +85,7 @@ def test_nothing_is_proven_about_other_machines_and_containers(monkeypatch: pyte
         owners._host.cache_clear()
 
 
+@settings(deadline=None)
 @given(NAME_BYTES)
 def test_any_name_of_a_file_survives(name: bytes) -> None:
     """A path of any bytes comes back from JSON as the same bytes."""
@@ -93,6 +94,7 @@ def test_any_name_of_a_file_survives(name: bytes) -> None:
     assert os.fsencode(decode_path(values)) == b"/" + name
 
 
+@settings(deadline=None)
 @given(NAME_BYTES)
 def test_any_name_can_be_shown(name: bytes) -> None:
     """The shown name is printable, and UTF-8 can hold it; plain names are shown as they are."""
@@ -103,6 +105,7 @@ def test_any_name_can_be_shown(name: bytes) -> None:
     assert display_name(os.fsdecode(b"a\xff\n.wav")) == "a\\xff\\n.wav"
 
 
+@settings(deadline=None)
 @given(st.text(st.characters(codec=None)))
 def test_any_text_fits_the_databases(text: str) -> None:
     """JSON of any text can be stored and read back unchanged; other text loses only what no database takes."""
