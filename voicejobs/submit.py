@@ -98,43 +98,39 @@ class Submission:
 
     def add(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
-        read = [_read(file) for file in files]
-        keyed = [_Keyed(self, file, *found) for file, found in zip(files, read, strict=True) if not _is_error(found)]
-        accepted: dict[str, Accepted] = {
-            file.path: Accepted(file, "refused", error=found)
-            for file, found in zip(files, read, strict=True)
-            if isinstance(found, InputError)
+        read = [(file, _read(file)) for file in files]
+        keyed = [_Keyed(self, file, *found) for file, found in read if not isinstance(found, InputError)]
+        refused = [self._refused_job(file, found) for file, found in read if isinstance(found, InputError)]
+        accepted = {
+            file.path: Accepted(file, "refused", error=found) for file, found in read if isinstance(found, InputError)
         }
         with self.database.begin() as connection:
             known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
-            fresh = self._sort_out(connection, keyed, known, accepted)
+            fresh = _sort_out(keyed, known, accepted)
+            if (fresh or refused) and not self.batch_id:
+                self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
             reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
-            rows.insert_jobs(connection, self.batch_id, new)
+            rows.insert_jobs(connection, self.batch_id, [*new, *refused])
         for item, job in zip(fresh, new, strict=True):
             accepted[item.file.path] = Accepted(item.file, "submitted", job.id, self.batch_id)
         return [accepted[file.path] for file in files]
 
-    def _sort_out(
-        self,
-        connection: Connection,
-        keyed: "Sequence[_Keyed]",
-        known: "Mapping[tuple[str, str], Sequence[_Known]]",
-        accepted: dict[str, Accepted],
-    ) -> "list[_Keyed]":
-        """Note the files whose work is done or under way, and return the others; a batch is made if it has jobs."""
-        fresh = []
-        for item in keyed:
-            match = _match(known.get((item.done_key, item.file.target), ()))
-            if match is None:
-                fresh.append(item)
-            elif match.state == JobState.SUCCEEDED:
-                accepted[item.file.path] = Accepted(item.file, "done", match.id, match.batch_id, match.outputs)
-            else:
-                accepted[item.file.path] = Accepted(item.file, "joined", match.id, match.batch_id)
-        if fresh and not self.batch_id:
-            self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
-        return fresh
+    def _refused_job(self, file: InputFile, error: InputError) -> NewJob:
+        """Return the row of a job that has failed before it began, so that the batch tells of every file."""
+        self._seq += 1
+        return NewJob(
+            id=new_id("job"),
+            seq=self._seq,
+            pipeline=self.pipeline.name,
+            pipeline_version=self.pipeline.version,
+            options=self.options,
+            source={**encode_path(file.path), "name": display_name(file.name), "size": 0, "mtime_ns": 0},
+            source_name=display_name(file.name),
+            step_runs=(),
+            target=display_name(file.target),
+            error=error,
+        )
 
     def _new_job(self, connection: Connection, item: "_Keyed", transcript: str | None) -> NewJob:
         """Return the rows of a new job; one whose transcript is known only has to deliver it."""
@@ -203,12 +199,23 @@ class _Known:
     outputs: Sequence[Mapping[str, Any]]
 
 
-def _is_error(found: "tuple[str, int, int] | InputError") -> bool:
-    """Tell whether a file could not be read."""
-    return isinstance(found, InputError)
+def _sort_out(
+    keyed: Sequence[_Keyed], known: Mapping[tuple[str, str], Sequence[_Known]], accepted: dict[str, Accepted]
+) -> list[_Keyed]:
+    """Note the files whose work is done or under way, and return the others."""
+    fresh = []
+    for item in keyed:
+        match = _match(known.get((item.done_key, item.file.target), ()))
+        if match is None:
+            fresh.append(item)
+        elif match.state == JobState.SUCCEEDED:
+            accepted[item.file.path] = Accepted(item.file, "done", match.id, match.batch_id, match.outputs)
+        else:
+            accepted[item.file.path] = Accepted(item.file, "joined", match.id, match.batch_id)
+    return fresh
 
 
-def _read(file: InputFile) -> "tuple[str, int, int] | Any":
+def _read(file: InputFile) -> tuple[str, int, int] | InputError:
     """Return SHA-256, size and time of a file, or why it cannot be read."""
     name = display_name(file.name)
     try:

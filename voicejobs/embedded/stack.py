@@ -146,8 +146,8 @@ class Stack:
         """Start a supervisor in a session of its own, so that neither Ctrl-C nor our end reaches it."""
         make_state_dir(self.settings)
         with (self.settings.logs_dir / "supervisor.log").open("ab") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", "voicejobs.embedded.supervisor"],
+            subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-m", "voicejobs.embedded.supervisor", str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -43,6 +43,8 @@ MAX_QUICK_DEATHS = 5
 QUICK_DEATH_S = 10.0
 MAX_LOG_BYTES = 10_000_000
 FIRST_CLIENT_WAIT_S = 15.0
+LOCK_WAIT_S = WORKER_GRACE_S + SERVER_GRACE_S + 2.0
+LOCK_LOOK_S = 0.02
 
 
 def fingerprint(settings: Settings) -> str:
@@ -74,9 +76,15 @@ class Child:
 
 @dataclass(slots=True)
 class Supervisor:
-    """Keep the children running for as long as there are clients."""
+    """Keep the children running for as long as there are clients.
+
+    Args:
+        settings: those of the stack.
+        starter_pid: process that is to become the first client; 0 where nobody in particular is.
+    """
 
     settings: Settings
+    starter_pid: int = 0
     _clients: list[socket.socket] = field(default_factory=list)
     _children: list[Child] = field(default_factory=list)
     _stopping: bool = False
@@ -86,9 +94,7 @@ class Supervisor:
         self.settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.settings.logs_dir.mkdir(exist_ok=True, mode=0o700)
         with (self.settings.state_dir / LOCK_FILE).open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            if not self._locked(lock):
                 return
             runtime_dir = private_folder(self.settings.runtime_dir)
             kill_orphans(self.settings.state_dir / CHILDREN_FILE)
@@ -109,6 +115,23 @@ class Supervisor:
                         (runtime_dir / BROKER_SOCKET).unlink(missing_ok=True)
                         runtime_dir.rmdir()
                     (self.settings.state_dir / CHILDREN_FILE).unlink(missing_ok=True)
+
+    def _locked(self, lock: IO[str]) -> bool:
+        """Take the folder's lock; False where another supervisor serves clients, whom ours can join.
+
+        One that is going down answers no more, and holds the lock only until its children have ended.
+        """
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                if (self.settings.runtime_dir / CONTROL_SOCKET).exists():
+                    return False
+                time.sleep(LOCK_LOOK_S)
+            else:
+                return True
+        return False
 
     def _ask_to_stop(self) -> None:
         """End after this turn of the loop."""
@@ -165,6 +188,8 @@ class Supervisor:
                 had_client, lonely_since = True, now
             if now - lonely_since > (self.settings.linger_s if had_client else FIRST_CLIENT_WAIT_S):
                 return
+            if not had_client and self.starter_pid and not process_start(self.starter_pid):
+                return  # whoever started us found nothing to do
 
     def _accept(self, control: socket.socket) -> None:
         """Take a new client and greet it."""
@@ -308,7 +333,7 @@ def main() -> None:
     """Supervise with the settings of the environment."""
     settings = Settings.from_env()
     logs.configure(settings.log_level)
-    Supervisor(settings).run()
+    Supervisor(settings, starter_pid=int(sys.argv[1]) if len(sys.argv) > 1 else 0).run()
 
 
 if __name__ == "__main__":

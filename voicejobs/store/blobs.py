@@ -84,8 +84,14 @@ class BlobStore:
         return self.root / digest[:2] / digest[2:]
 
 
-def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, part: Path | None = None) -> None:
     """Write `data` so that `path` holds all of it or what it held before, also after a power cut.
+
+    Args:
+        path: the file.
+        data: its new content.
+        mode: its permissions.
+        part: name of the temporary file beside it, for callers that clean up after a crash; a fresh one if left out.
 
     Raises:
         DiskFull: there is no space left.
@@ -94,7 +100,11 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     temporary: str | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=".voicejobs-", suffix=".part", dir=path.parent)
+        if part is None:
+            descriptor, temporary = tempfile.mkstemp(prefix=".voicejobs-", suffix=".part", dir=path.parent)
+        else:
+            temporary = str(part)
+            descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()

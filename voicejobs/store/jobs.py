@@ -33,7 +33,10 @@ class NewStepRun:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """Describe a job to insert; see `schema.jobs`. `cost_order` sorts inside a batch, least first."""
+    """Describe a job to insert; see `schema.jobs`.
+
+    `cost_order` sorts inside a batch, least first. A job with an `error` has failed before it began.
+    """
 
     id: str
     seq: int
@@ -50,6 +53,7 @@ class NewJob:
     cost_order: int = 0
     priority: int = DEFAULT_PRIORITY
     trace_id: str = ""
+    error: VoicejobsError | None = None
 
 
 _INSERT_JOB = insert(jobs).values(
@@ -68,9 +72,12 @@ _INSERT_JOB = insert(jobs).values(
     done_key=bindparam("done_key"),
     target=bindparam("target"),
     cost_order=bindparam("cost_order"),
-    state=JobState.QUEUED,
+    state=bindparam("state"),
+    error_code=bindparam("error_code"),
+    error=bindparam("error"),
     trace_id=bindparam("trace_id"),
     created_at=now_s(),
+    finished_at=case((literal(JobState.FAILED.value) == bindparam("state"), now_s()), else_=None),
 )
 
 _INSERT_STEP = insert(step_runs).values(
@@ -137,11 +144,15 @@ def insert_jobs(
                 "target": job.target,
                 "cost_order": job.cost_order,
                 "trace_id": job.trace_id or job.id,
+                "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
+                "error_code": job.error.code if job.error else None,
+                "error": dump(job.error.to_json()) if job.error else None,
             }
         )
         step_rows.extend(_step_row(job.id, row) for row in job.step_runs)
     if job_rows:
         connection.execute(_INSERT_JOB, job_rows)
+    if step_rows:
         connection.execute(_INSERT_STEP, step_rows)
 
 

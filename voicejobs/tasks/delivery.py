@@ -11,12 +11,13 @@ from voicejobs.audio.types import Transcript
 from voicejobs.errors import OutputExists
 from voicejobs.formats import RenderOptions, extension, render
 from voicejobs.store.blobs import map_os_error, write_atomic
+from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path, display_name, encode_path
 
 FILE_MODE = 0o644
 
 
-def deliver_files(transcript: Transcript, options: Mapping[str, Any]) -> list[dict[str, Any]]:
+def deliver_files(transcript: Transcript, options: Mapping[str, Any], lease: Lease) -> list[dict[str, Any]]:
     """Render every format and write it beside the target's stem; describe what was written.
 
     A file that is there already is replaced where it is ours (`known` has its SHA-256), where it already holds the
@@ -32,13 +33,20 @@ def deliver_files(transcript: Transcript, options: Mapping[str, Any]) -> list[di
     rendered = [
         (name, Path(stem + extension(name)), render(transcript, name, RenderOptions())) for name in options["formats"]
     ]
-    for _, path, data in rendered:
+    for name, path, data in rendered:
         _demand_free(path, data, options)
+        for earlier in range(1, lease.fence):  # left by a worker that was killed in mid-write
+            _part(path, name, lease, earlier).unlink(missing_ok=True)
     files = []
     for name, path, data in rendered:
-        write_atomic(path, data, mode=FILE_MODE & ~_umask())
+        write_atomic(path, data, mode=FILE_MODE & ~_umask(), part=_part(path, name, lease, lease.fence))
         files.append({"format": name, **encode_path(path), "sha256": sha256(data).hexdigest(), "size": len(data)})
     return files
+
+
+def _part(path: Path, name: str, lease: Lease, fence: int) -> Path:
+    """Return the temporary name of an output: each claim has its own, so that a zombie writes into no other's."""
+    return path.parent / f".voicejobs-{lease.job_id}-{fence}.{name}.part"
 
 
 def _demand_free(path: Path, data: bytes, options: Mapping[str, Any]) -> None:

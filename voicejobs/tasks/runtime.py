@@ -177,9 +177,9 @@ class Runtime:
         """Load the detector in the background: the first file of every run needs it."""
         self.host.warm(VAD_SPEC)
 
-    def _sweep_scratch(self) -> None:
+    def _sweep_scratch(self, older_than_s: float = SCRATCH_EVERY_S) -> None:
         """Remove decoded audio whose job has ended without a step of ours: cancelled, expired, given up."""
-        jobs = self.blobs.jobs_in_scratch(older_than_s=SCRATCH_EVERY_S)
+        jobs = self.blobs.jobs_in_scratch(older_than_s=older_than_s)
         with self.database.read() as connection:
             live = live_among(connection, sorted(jobs))
         for job_id in jobs - live:
@@ -188,6 +188,8 @@ class Runtime:
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""
         self.upkeep.stack_started(after_crash=self.place.is_restart)
+        self._fill()
+        self._sweep_scratch(older_than_s=0.0)
 
     def _fill(self) -> None:
         """Send what the window has room for."""

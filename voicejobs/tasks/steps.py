@@ -253,7 +253,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     else:
         transcript = _transcript(lease)
     hold.check()
-    files = deliver_files(transcript, lease.options["deliver"])
+    files = deliver_files(transcript, lease.options["deliver"], lease)
     data = json.dumps(transcript.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     artifact = runtime.blobs.store(data, "transcript", {"type": "application/json"})
     result = NewResult(

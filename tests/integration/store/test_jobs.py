@@ -248,7 +248,7 @@ def test_batches_complete_when_sealed_and_empty_of_live_jobs(database: Database)
     shown = queries.show_batch(database, done)
     assert (shown["jobs"], len(shown["failures"])) == ({"succeeded": 1, "failed": 1}, 1)
     assert shown["failures"][0]["error"]["message"] == "bad"
-    assert [one["id"] for one in queries.list_batches(database)] == [done, busy, open_batch]
+    assert [one["id"] for one in queries.list_batches(database)] == sorted([done, busy, open_batch], reverse=True)
 
 
 def test_a_job_sent_again_waits_and_an_ended_one_stays(database: Database) -> None:
