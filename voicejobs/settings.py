@@ -141,9 +141,17 @@ def _coerce(name: str, kind: str, text: str) -> object:
             }[text.lower()]
         if kind == "Path":
             return Path(text).expanduser().absolute()
-        return {"int": int, "float": float, "str": str}[kind](text)
+        return {"int": int, "float": _not_negative, "str": str}[kind](text)
     except (KeyError, ValueError, RuntimeError):
         raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
+
+
+def _not_negative(text: str) -> float:
+    """Return a number of at least 0; seconds, sizes and counts have no others, and `nan` is none."""
+    value = float(text)
+    if not 0 <= value < float("inf"):
+        raise ValueError(text)
+    return value
 
 
 def _to_text(value: object) -> str:

@@ -206,6 +206,7 @@ class Supervisor:
             word = b""
         if word.startswith(b"stop") and len(self._clients) == 1:
             self._stopping = True
+            word = b""  # hanging up says yes at once, however long the children take to end
         if not word:
             self._clients.remove(connection)
             connection.close()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, select, update
+from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, update
 
 from voicejobs.errors import VoicejobsError
 from voicejobs.store.database import now_s
@@ -15,6 +15,7 @@ from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchStat
 
 DEFAULT_TENANT = "default"
 DEFAULT_PRIORITY = 100
+UNSEALED_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,12 +410,16 @@ def end_cancelled(connection: Connection) -> int:
 
 
 def complete_batches(connection: Connection) -> int:
-    """Complete the sealed batches that have no live job; return how many."""
+    """Complete the sealed batches that have no live job; return how many.
+
+    A batch whose producer was killed is never sealed: it counts as complete a day after it began.
+    """
+    whole = or_(batches.c.sealed_at.is_not(None), batches.c.created_at < now_s() - UNSEALED_S)
     live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.state.in_(LIVE_JOB)).exists()
     return int(
         connection.execute(
             update(batches)
-            .where(batches.c.finished_at.is_(None), batches.c.sealed_at.is_not(None), ~live)
+            .where(batches.c.finished_at.is_(None), whole, ~live)
             .values(state=BatchState.COMPLETED, finished_at=now_s())
         ).rowcount
     )

@@ -104,14 +104,28 @@ def test_a_file_that_cannot_be_read_is_refused_alone(database: Database, make_fi
     assert [one.error.code if one.error else "" for one in accepted] == ["not_found", "", "empty_file", "unreadable"]
 
 
-def test_a_run_with_nothing_to_do_leaves_no_batch(database: Database, make_file: MakeFile) -> None:
-    """Where nothing was taken there is no batch, and sealing and settling do no harm."""
+def test_a_refused_file_has_a_failed_job(database: Database) -> None:
+    """The batch tells of a file that could not be read, with its code, and completes."""
     one = submission(database)
     one.add([InputFile("/no/such.wav", "such.wav")])
     one.seal()
     one.settle()
+    (failure,) = queries.show_batch(database, one.batch_id)["failures"]
+    assert (failure["name"], failure["error_code"]) == ("such.wav", "not_found")
+    assert rows.batch(database, one.batch_id).state == "completed"
+
+
+def test_a_run_with_nothing_to_do_leaves_no_batch(database: Database, make_file: MakeFile) -> None:
+    """Where all is done there is no new batch, and sealing and settling do no harm."""
+    file = make_file()
+    (first,) = add(database, file)
+    finish(database, first)
+    one = submission(database)
+    one.add([file])
+    one.seal()
+    one.settle()
     assert one.batch_id == ""
-    assert queries.list_batches(database) == []
+    assert len(queries.list_batches(database)) == 1
 
 
 def test_what_is_under_way_is_joined(database: Database, make_file: MakeFile) -> None:

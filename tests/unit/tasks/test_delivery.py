@@ -4,6 +4,7 @@ import errno
 import os
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,17 @@ from voicejobs.errors import DiskFull, OutputExists, OutputUnwritable
 from voicejobs.store.blobs import BlobStore, write_atomic
 from voicejobs.store.paths import decode_path, encode_path
 from voicejobs.tasks import delivery
-from voicejobs.tasks.delivery import deliver_files
 
 
 def transcript(text: str = "Hello.") -> Transcript:
     """Return a transcript of one segment."""
     return Transcript(segments=(Segment(0.0, 1.0, text),), language="en", duration_s=1.0)
+
+
+def deliver_files(transcript: Transcript, options: dict[str, Any], fence: int = 1) -> list[dict[str, Any]]:
+    """Deliver as a task with this fencing number does."""
+    lease: Any = SimpleNamespace(job_id="job_a", fence=fence)
+    return delivery.deliver_files(transcript, options, lease)
 
 
 def options(stem: Path | str, *formats: str, **given: Any) -> dict[str, Any]:
@@ -86,6 +92,14 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, code: int, monkeypatc
     with pytest.raises(DiskFull, match=r"talk\.txt"):
         deliver_files(transcript(), options(tmp_path / "talk", replace=True))
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("talk.txt", "old")]
+
+
+def test_what_a_killed_worker_left_is_cleared_away(tmp_path: Path) -> None:
+    """The next claim removes the unfinished files of earlier ones, and those of other jobs stay."""
+    for name in (".voicejobs-job_a-1.txt.part", ".voicejobs-job_b-1.txt.part"):
+        (tmp_path / name).write_text("Hel")
+    deliver_files(transcript(), options(tmp_path / "talk"), fence=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".voicejobs-job_b-1.txt.part", "talk.txt"]
 
 
 def test_a_folder_that_cannot_be_made_is_said_so(tmp_path: Path) -> None:
