@@ -1,7 +1,7 @@
 """The read side: what commands and servers show. Nothing here writes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,9 @@ from voicejobs.errors import NoSuchRecord
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
-from voicejobs.store.states import FINAL_JOB, JobState, StepState
+from voicejobs.store.states import JobState, StepState
 
-FINISHED_OVERLAP_S = 5.0
+FINISHED_OVERLAP_S = 2.0
 """A commit can come this much later than the time that its row says."""
 
 
@@ -41,8 +41,10 @@ class Active:
     progress_s: float
 
 
-def finished_jobs(database: Database, batch_ids: Sequence[str], since: float = 0.0) -> list[Finished]:
-    """Return the ended jobs of batches from `since` (less the overlap) on, in the order of their end."""
+def finished_jobs(
+    database: Database, batch_ids: Sequence[str], since: float = 0.0, *, but: Container[str] = ()
+) -> list[Finished]:
+    """Return the ended jobs of batches from `since` (less the overlap) on, in the order of their end, `but` some."""
     query = (
         select(
             jobs.c.id,
@@ -68,6 +70,7 @@ def finished_jobs(database: Database, batch_ids: Sequence[str], since: float = 0
                 json.loads(row.outputs) if row.outputs else (),
             )
             for row in connection.execute(query)
+            if row.id not in but
         ]
 
 
@@ -179,7 +182,10 @@ def show_job(database: Database, job_id: str) -> dict[str, Any]:
     job = found[0]
     tried = _rows(
         database,
-        select(attempts).where(attempts.c.job_id == job_id).order_by(attempts.c.fence, attempts.c.finished_at),
+        select(attempts)
+        .join(step_runs, step_runs.c.id == attempts.c.step_run_id)
+        .where(step_runs.c.job_id == job_id)
+        .order_by(attempts.c.fence),
     )
     kept = _rows(
         database,
@@ -237,7 +243,7 @@ _ATTEMPT_FIELDS = (
 
 def live_count(database: Database, batch_id: str) -> int:
     """Return how many jobs of a batch have not ended."""
-    query = select(func.count()).where(jobs.c.batch_id == batch_id, jobs.c.state.not_in(FINAL_JOB))
+    query = select(func.count()).where(jobs.c.batch_id == batch_id, jobs.c.finished_at.is_(None))
     with database.read() as connection:
         return int(connection.execute(query).scalar_one())
 

@@ -141,7 +141,9 @@ def _coerce(name: str, kind: str, text: str) -> object:
             }[text.lower()]
         if kind == "Path":
             return Path(text).expanduser().absolute()
-        return {"int": int, "float": _not_negative, "str": str}[kind](text)
+        if kind == "float":
+            return _not_negative(text)
+        return {"int": int, "str": str}[kind](text)
     except (KeyError, ValueError, RuntimeError):
         raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
 

@@ -65,7 +65,6 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["batch_id"], ["batches.id"], name=op.f("fk_jobs_batch_id"), ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_jobs")),
     )
-    op.create_index("ix_jobs_batch_state", "jobs", ["batch_id", "state"], unique=False)
     op.create_index(
         "ix_jobs_cancelling",
         "jobs",
@@ -109,26 +108,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_artifacts")),
     )
     op.create_index("ix_artifacts_job", "artifacts", ["job_id"], unique=False)
-
-    op.create_table(
-        "attempts",
-        sa.Column("id", sa.String(length=64), nullable=False),
-        sa.Column("job_id", sa.String(length=64), nullable=False),
-        sa.Column("step_run_id", sa.String(length=64), nullable=False),
-        sa.Column("fence", sa.Integer(), nullable=False),
-        sa.Column("outcome", sa.String(length=16), nullable=False),
-        sa.Column("owner", sa.String(length=128), nullable=True),
-        sa.Column("worker", sa.String(length=128), nullable=True),
-        sa.Column("device", sa.String(length=64), nullable=True),
-        sa.Column("started_at", sa.Double(), nullable=True),
-        sa.Column("finished_at", sa.Double(), nullable=False),
-        sa.Column("error_code", sa.String(length=64), nullable=True),
-        sa.Column("message", sa.Text(), nullable=True),
-        sa.Column("traceback", sa.Text(), nullable=True),
-        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name=op.f("fk_attempts_job_id"), ondelete="CASCADE"),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_attempts")),
-    )
-    op.create_index("ix_attempts_job", "attempts", ["job_id"], unique=False)
 
     op.create_table(
         "results",
@@ -184,8 +163,30 @@ def upgrade() -> None:
     )
     op.create_index("uq_step_runs_place", "step_runs", ["job_id", "node", "shard"], unique=True)
 
+    op.create_table(
+        "attempts",
+        sa.Column("step_run_id", sa.String(length=64), nullable=False),
+        sa.Column("fence", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("outcome", sa.String(length=16), nullable=False),
+        sa.Column("owner", sa.String(length=128), nullable=True),
+        sa.Column("worker", sa.String(length=128), nullable=True),
+        sa.Column("device", sa.String(length=64), nullable=True),
+        sa.Column("started_at", sa.Double(), nullable=True),
+        sa.Column("finished_at", sa.Double(), nullable=False),
+        sa.Column("error_code", sa.String(length=64), nullable=True),
+        sa.Column("message", sa.Text(), nullable=True),
+        sa.Column("traceback", sa.Text(), nullable=True),
+        sa.ForeignKeyConstraint(
+            ["step_run_id"], ["step_runs.id"], name=op.f("fk_attempts_step_run_id"), ondelete="CASCADE"
+        ),
+        sa.PrimaryKeyConstraint("step_run_id", "fence", name=op.f("pk_attempts")),
+        sqlite_with_rowid=False,
+    )
+
 
 def downgrade() -> None:
+    op.drop_table("attempts")
+
     op.drop_index("uq_step_runs_place", table_name="step_runs")
     op.drop_index("ix_step_runs_running", table_name="step_runs")
 
@@ -193,9 +194,6 @@ def downgrade() -> None:
     op.drop_index("ix_results_key", table_name="results")
 
     op.drop_table("results")
-    op.drop_index("ix_attempts_job", table_name="attempts")
-
-    op.drop_table("attempts")
     op.drop_index("ix_artifacts_job", table_name="artifacts")
 
     op.drop_table("artifacts")
@@ -205,7 +203,6 @@ def downgrade() -> None:
     op.drop_index("ix_jobs_finished", table_name="jobs")
     op.drop_index("ix_jobs_done_key", table_name="jobs")
     op.drop_index("ix_jobs_cancelling", table_name="jobs")
-    op.drop_index("ix_jobs_batch_state", table_name="jobs")
 
     op.drop_table("jobs")
     op.drop_index("ix_batches_open", table_name="batches")

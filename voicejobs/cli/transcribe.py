@@ -40,6 +40,8 @@ CHUNK_FILES = 200
 FIRST_CHUNK_FILES = 16
 CHUNK_BYTES = 200_000_000
 POLL_S = 0.2
+SLOW_POLL_S = 0.5
+"""Time between two looks while many files are still to come."""
 RECONCILE_EVERY_S = 5.0
 CANCEL_WAIT_S = 5.0
 
@@ -136,7 +138,7 @@ def _run(
             while not tally.is_complete:
                 stack.check()  # joins it first
                 _look(database, tally, shown)
-                time.sleep(POLL_S)
+                time.sleep(POLL_S if len(tally.expected) - len(tally.seen) < CHUNK_FILES else SLOW_POLL_S)
             submission.settle()
         except KeyboardInterrupt as interrupt:
             _leave(database, submission)
@@ -191,9 +193,9 @@ def _look(database: Database, tally: _Tally, shown: Display) -> None:
     since = tally.cursor
     if now - tally.reconciled > RECONCILE_EVERY_S and len(tally.expected) - len(tally.seen) <= CHUNK_FILES:
         since, tally.reconciled = 0.0, now
-    for job in queries.finished_jobs(database, batch_ids, since):
+    for job in queries.finished_jobs(database, batch_ids, since, but=tally.seen):
         tally.cursor = max(tally.cursor, job.finished_at)
-        if job.id in tally.seen or job.id not in tally.expected:
+        if job.id not in tally.expected:
             continue
         tally.seen.add(job.id)
         tally.succeeded += job.state == JobState.SUCCEEDED

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.pool import Pool, QueuePool, StaticPool
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Double
 
@@ -43,7 +44,7 @@ class Database:
 
     Args:
         url: `sqlite:///...` or `postgresql+psycopg://...`.
-        pool_size: connections kept for Postgres; SQLite has one for each thread.
+        pool_size: connections kept for Postgres; SQLite has one to write, and one for each thread that reads.
     """
 
     def __init__(self, url: str, *, pool_size: int = 8) -> None:
@@ -61,8 +62,10 @@ class Database:
         if self.is_sqlite:
             if parsed.database:
                 Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self.engine = _sqlite_engine(url, synchronous="FULL")
-            self._relaxed = _sqlite_engine(url, synchronous="NORMAL")
+            # All writing goes through one connection: another one's commit would empty its page cache each time.
+            self.engine: Engine = _sqlite_engine(url, poolclass=StaticPool)
+            self._relaxed: Engine = self.engine.execution_options(voicejobs_durable=False)
+            self._reader = _sqlite_engine(url, poolclass=QueuePool)
         else:
             if parsed.drivername == "postgresql":
                 parsed = parsed.set(drivername="postgresql+psycopg")
@@ -74,7 +77,7 @@ class Database:
                 pool_recycle=1800,
                 connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
             )
-            self._relaxed = self.engine
+            self._relaxed = self._reader = self.engine
 
     @contextmanager
     def begin(self, *, durable: bool = True) -> Iterator[Connection]:
@@ -98,13 +101,13 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """Open a connection for reading only; on SQLite it waits for no writer."""
-        with mapped_errors(), self.engine.connect().execution_options(voicejobs_read=True) as connection:
+        with mapped_errors(), self._reader.connect().execution_options(voicejobs_read=True) as connection:
             yield connection
 
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
-        self._relaxed.dispose()
+        self._reader.dispose()
 
 
 @contextmanager
@@ -125,10 +128,15 @@ def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().split("\n", maxsplit=1)[0]
 
 
-def _sqlite_engine(url: str, *, synchronous: str) -> Engine:
+def _sqlite_engine(url: str, *, poolclass: type[Pool]) -> Engine:
     """Return an engine whose connections use WAL, and whose write transactions are immediate."""
     # Every block ends its transaction itself, so that a connection that goes back to the pool needs no rollback.
-    engine = create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_MS / 1000}, pool_reset_on_return=None)
+    engine = create_engine(
+        url,
+        connect_args={"timeout": BUSY_TIMEOUT_MS / 1000, "check_same_thread": False},
+        poolclass=poolclass,
+        pool_reset_on_return=None,
+    )
 
     @event.listens_for(engine, "connect")
     def on_connect(connection: Any, record: Any) -> None:
@@ -137,7 +145,7 @@ def _sqlite_engine(url: str, *, synchronous: str) -> Engine:
         for pragma in (
             f"busy_timeout={BUSY_TIMEOUT_MS}",
             "journal_mode=WAL",
-            f"synchronous={synchronous}",
+            "synchronous=FULL",
             "foreign_keys=ON",
             "cache_size=-8192",
             "wal_autocheckpoint=1000",
@@ -147,7 +155,14 @@ def _sqlite_engine(url: str, *, synchronous: str) -> Engine:
 
     @event.listens_for(engine, "begin")
     def on_begin(connection: Connection) -> None:
-        reading = connection.get_execution_options().get("voicejobs_read", False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        options = connection.get_execution_options()
+        cursor = connection.connection.cursor()
+        if not options.get("voicejobs_read", False):
+            durable = options.get("voicejobs_durable", True)
+            cursor.execute("PRAGMA synchronous=FULL" if durable else "PRAGMA synchronous=NORMAL")
+            cursor.execute("BEGIN IMMEDIATE")
+        else:
+            cursor.execute("BEGIN")
+        cursor.close()
 
     return engine

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, update
+from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, text, update
 
 from voicejobs.errors import VoicejobsError
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
-from voicejobs.store.schema import artifacts, batches, jobs, results, step_runs
+from voicejobs.store.schema import CANCELLING, artifacts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, StepState
 
 DEFAULT_TENANT = "default"
@@ -400,7 +400,7 @@ def end_cancelled(connection: Connection) -> int:
     busy = select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.state == StepState.RUNNING).exists()
     ended = connection.execute(
         update(jobs)
-        .where(jobs.c.state == JobState.CANCELLING, ~busy)
+        .where(text(CANCELLING), ~busy)
         .values(state=JobState.CANCELLED, finished_at=now_s())
         .returning(jobs.c.id)
     ).all()
@@ -415,7 +415,7 @@ def complete_batches(connection: Connection) -> int:
     A batch whose producer was killed is never sealed: it counts as complete a day after it began.
     """
     whole = or_(batches.c.sealed_at.is_not(None), batches.c.created_at < now_s() - UNSEALED_S)
-    live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.state.in_(LIVE_JOB)).exists()
+    live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.finished_at.is_(None)).exists()
     return int(
         connection.execute(
             update(batches)

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, String, and_, bindparam, case, func, insert, 
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
-from voicejobs.store.ids import new_id
 from voicejobs.store.schema import attempts, jobs, step_runs
 from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
@@ -184,11 +183,9 @@ _CHECKPOINT = (
 _PROGRESS = update(step_runs).where(_HELD).values(progress_s=bindparam("b_progress_s"))
 
 _ATTEMPT = insert(attempts).from_select(
-    ["id", "job_id", "step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at",
+    ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at",
      "error_code", "message", "traceback"],
     select(
-        bindparam("b_attempt_id"),
-        step_runs.c.job_id,
         step_runs.c.id,
         bindparam("b_fence"),
         bindparam("b_outcome"),
@@ -336,7 +333,6 @@ def record_attempt(
     connection.execute(
         _ATTEMPT,
         {
-            "b_attempt_id": new_id("att"),
             "b_id": lease.step_run_id,
             "b_fence": lease.fence,
             "b_outcome": outcome,

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, inspect, text
 
 from voicejobs.errors import SchemaMismatch
-from voicejobs.store.database import Database, mapped_errors
+from voicejobs.store.database import Database
 
 HEAD = "0001"
 """The newest revision; tests/migration compares it with the migrations folder."""
@@ -69,7 +69,7 @@ def differences(database: Database) -> list[Any]:
 @contextmanager
 def _locked(database: Database) -> Iterator[Connection]:
     """Hold the right to migrate: a write transaction on SQLite, an advisory lock on Postgres."""
-    with mapped_errors(), database.engine.begin() as connection:
+    with database.begin() as connection:
         if not database.is_sqlite:
             connection.execute(text(f"SET LOCAL lock_timeout = {_LOCK_TIMEOUT_MS}"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})

@@ -7,15 +7,19 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
-from voicejobs.store.ids import new_id
 from voicejobs.store.owners import Owner
-from voicejobs.store.schema import attempts, batches, jobs, step_runs
+from voicejobs.store.schema import RUNNING, SENT, UNSENT, attempts, batches, jobs, qualified, step_runs
 from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, StepState
 
 DEATHS_BEFORE_ISOLATION = 3
 """Workers that may die under a job before it runs alone."""
 
 _DISPATCH_LOCK = 0x766A0001
+
+# Word for word the predicates of the partial indexes in `schema`; the columns carry their table, since queries join.
+_SENT = text(qualified("jobs", SENT))
+_UNSENT = text(qualified("jobs", UNSENT))
+_RUNNING = text(qualified("step_runs", RUNNING))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ _OPEN_BATCHES = (
         func.count(jobs.c.id).label("in_flight"),
         func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
     )
-    .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB)))
+    .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
     .where(batches.c.finished_at.is_(None))
     .group_by(batches.c.id, batches.c.lane)
     .order_by(func.count(jobs.c.id), batches.c.id)
@@ -66,8 +70,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
             select(jobs.c.id, jobs.c.deaths)
             .where(
                 jobs.c.batch_id == batch_id,
-                jobs.c.sent_at.is_(None),
-                jobs.c.state.in_(STARTABLE_JOB),
+                _UNSENT,
                 or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
             )
             .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
@@ -92,7 +95,7 @@ def heartbeat(connection: Connection, owner: str, lease_s: float) -> set[tuple[s
     """Extend every lease of `owner` and return (step run id, fencing number) of those it still holds."""
     rows = connection.execute(
         update(step_runs)
-        .where(step_runs.c.owner == owner, step_runs.c.state == StepState.RUNNING)
+        .where(step_runs.c.owner == owner, _RUNNING)
         .values(lease_until=now_s() + lease_s)
         .returning(step_runs.c.id, step_runs.c.fence)
     )
@@ -106,7 +109,7 @@ def stopped_jobs(connection: Connection, owner: str) -> list[tuple[str, str]]:
         .join(jobs, jobs.c.id == step_runs.c.job_id)
         .where(
             step_runs.c.owner == owner,
-            step_runs.c.state == StepState.RUNNING,
+            _RUNNING,
             jobs.c.state.not_in(STARTABLE_JOB),
         )
     )
@@ -115,9 +118,7 @@ def stopped_jobs(connection: Connection, owner: str) -> list[tuple[str, str]]:
 
 def running_owners(connection: Connection) -> list[str]:
     """Return every owner that holds a lease."""
-    return list(
-        connection.execute(select(step_runs.c.owner).where(step_runs.c.state == StepState.RUNNING).distinct()).scalars()
-    )
+    return list(connection.execute(select(step_runs.c.owner).where(_RUNNING).distinct()).scalars())
 
 
 def free_dead_owners(connection: Connection, *, count_deaths: bool) -> list[str]:
@@ -140,9 +141,7 @@ def free_expired(connection: Connection, *, grace_s: float) -> list[str]:
 
 def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str]:
     """Take running step runs from their owners: a line in their story, back to the queue, job to the outbox."""
-    rows = connection.execute(
-        select(step_runs).where(which, step_runs.c.state == StepState.RUNNING).with_for_update(skip_locked=True)
-    ).all()
+    rows = connection.execute(select(step_runs).where(which, _RUNNING).with_for_update(skip_locked=True)).all()
     if not rows:
         return []
     ids = [row.id for row in rows]
@@ -154,8 +153,6 @@ def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str
     for row in rows:
         connection.execute(
             insert(attempts).values(
-                id=new_id("att"),
-                job_id=row.job_id,
                 step_run_id=row.id,
                 fence=row.fence,
                 outcome="lost",
@@ -185,10 +182,11 @@ def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str
 
 def waiting(connection: Connection) -> list[tuple[str, str]]:
     """Return (step run id, job id) of the queued step runs of sent jobs: each should have a message."""
+    sent = list(connection.execute(select(jobs.c.id).where(_SENT)).scalars())  # no more than the windows hold
     rows = connection.execute(
-        select(step_runs.c.id, step_runs.c.job_id)
-        .join(jobs, jobs.c.id == step_runs.c.job_id)
-        .where(jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB), step_runs.c.state == StepState.QUEUED)
+        select(step_runs.c.id, step_runs.c.job_id).where(
+            step_runs.c.job_id.in_(sent), step_runs.c.state == StepState.QUEUED
+        )
     )
     return [(row.id, row.job_id) for row in rows]
 

@@ -4,6 +4,8 @@ Times are unix seconds (floating point) by the clock of the database, on SQLite 
 JSON is kept as text: it is read and written whole, and the two databases then behave the same.
 """
 
+import re
+
 from sqlalchemy import (
     BigInteger,
     Column,
@@ -29,7 +31,19 @@ metadata = MetaData(
 )
 
 ID = String(64)
-LIVE = "state IN ('queued', 'running', 'cancelling')"
+# The predicates of the partial indexes. Queries repeat them word for word: SQLite uses such an index only where the
+# same constants stand in the WHERE clause, and never for bound parameters.
+UNSENT = "sent_at IS NULL AND state IN ('queued', 'running')"
+SENT = "sent_at IS NOT NULL AND state IN ('queued', 'running', 'cancelling')"
+CANCELLING = "state = 'cancelling'"
+RUNNING = "state = 'running'"
+OPEN = "finished_at IS NULL"
+
+
+def qualified(table: str, predicate: str) -> str:
+    """Return the predicate of a partial index with the name of its table before each column."""
+    return re.sub(r"\b(sent_at|state|finished_at)\b", rf"{table}.\1", predicate)
+
 
 batches = Table(
     "batches",
@@ -47,8 +61,8 @@ batches = Table(
         "ix_batches_open",
         "lane",
         "id",
-        sqlite_where=text("finished_at IS NULL"),
-        postgresql_where=text("finished_at IS NULL"),
+        sqlite_where=text(OPEN),
+        postgresql_where=text(OPEN),
     ),
 )
 
@@ -83,7 +97,6 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
-    Index("ix_jobs_batch_state", "batch_id", "state"),
     Index("ix_jobs_done_key", "done_key"),
     Index("ix_jobs_target", "target"),
     Index("ix_jobs_finished", "batch_id", "finished_at"),
@@ -93,20 +106,20 @@ jobs = Table(
         "priority",
         "cost_order",
         "seq",
-        sqlite_where=text("sent_at IS NULL AND state IN ('queued', 'running')"),
-        postgresql_where=text("sent_at IS NULL AND state IN ('queued', 'running')"),
+        sqlite_where=text(UNSENT),
+        postgresql_where=text(UNSENT),
     ),
     Index(
         "ix_jobs_sent",
         "batch_id",
-        sqlite_where=text(f"sent_at IS NOT NULL AND {LIVE}"),
-        postgresql_where=text(f"sent_at IS NOT NULL AND {LIVE}"),
+        sqlite_where=text(SENT),
+        postgresql_where=text(SENT),
     ),
     Index(
         "ix_jobs_cancelling",
         "id",
-        sqlite_where=text("state = 'cancelling'"),
-        postgresql_where=text("state = 'cancelling'"),
+        sqlite_where=text(CANCELLING),
+        postgresql_where=text(CANCELLING),
     ),
 )
 
@@ -141,18 +154,16 @@ step_runs = Table(
     Index(
         "ix_step_runs_running",
         "owner",
-        sqlite_where=text("state = 'running'"),
-        postgresql_where=text("state = 'running'"),
+        sqlite_where=text(RUNNING),
+        postgresql_where=text(RUNNING),
     ),
 )
 
 attempts = Table(
     "attempts",
     metadata,
-    Column("id", ID, primary_key=True),
-    Column("job_id", ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
-    Column("step_run_id", ID, nullable=False),
-    Column("fence", Integer, nullable=False),
+    Column("step_run_id", ID, ForeignKey("step_runs.id", ondelete="CASCADE"), primary_key=True),
+    Column("fence", Integer, primary_key=True, autoincrement=False),
     Column("outcome", String(16), nullable=False),
     Column("owner", String(128)),
     Column("worker", String(128)),
@@ -162,7 +173,7 @@ attempts = Table(
     Column("error_code", String(64)),
     Column("message", Text),
     Column("traceback", Text),
-    Index("ix_attempts_job", "job_id"),
+    sqlite_with_rowid=False,
 )
 
 artifacts = Table(
