@@ -78,6 +78,7 @@ class Database:
                 connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
             )
             self._relaxed = self._reader = self.engine
+            self._at_once = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def begin(self, *, durable: bool = True) -> Iterator[Connection]:
@@ -97,6 +98,12 @@ class Database:
         else:
             with self._write_lock, mapped_errors(), engine.begin() as connection:
                 yield connection
+
+    @contextmanager
+    def at_once(self) -> Iterator[Connection]:
+        """Open a connection to Postgres for one statement that is a transaction of its own: two round trips less."""
+        with mapped_errors(), self._at_once.connect() as connection:
+            yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

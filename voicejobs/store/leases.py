@@ -138,6 +138,39 @@ _JOB_AND_UPSTREAM = (
     .order_by(step_runs.c.node, step_runs.c.shard)
 )
 
+_claimed = _CLAIM.cte("claimed")
+_begun = (
+    update(jobs)
+    .where(jobs.c.id.in_(select(_claimed.c.job_id).where(_claimed.c.depth == 0)), jobs.c.state == JobState.QUEUED)
+    .values(state=JobState.RUNNING, started_at=func.coalesce(jobs.c.started_at, now_s()))
+    .returning(jobs.c.id)
+    .cte("begun")
+)
+_earlier = step_runs.alias("earlier")
+
+_CLAIM_AT_ONCE = (
+    select(
+        *_claimed.c,
+        *_JOB_COLUMNS,
+        _earlier.c.node.label("earlier_node"),
+        _earlier.c.output.label("earlier_output"),
+    )
+    .select_from(_claimed)
+    .join(jobs, jobs.c.id == _claimed.c.job_id)
+    .outerjoin(
+        _earlier,
+        and_(
+            _claimed.c.depth > 0,
+            _earlier.c.job_id == _claimed.c.job_id,
+            _earlier.c.node != _claimed.c.node,
+            _earlier.c.state == StepState.SUCCEEDED,
+        ),
+    )
+    .order_by(_earlier.c.node, _earlier.c.shard)
+    .add_cte(_begun)
+)
+"""The whole claim as one statement, for Postgres: each round trip costs more there than the work."""
+
 _HELD = and_(
     step_runs.c.id == bindparam("b_id"),
     step_runs.c.fence == bindparam("b_fence"),
@@ -160,6 +193,29 @@ _SUCCEED = (
 
 _job_is_live = select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
 _new_state = bindparam("b_state", type_=String)
+
+_done = _SUCCEED.returning(
+    step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
+).cte("done")
+
+_SUCCEED_AT_ONCE = (
+    insert(attempts)
+    .from_select(
+        ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
+        select(
+            _done.c.id,
+            _done.c.fence,
+            literal("succeeded"),
+            bindparam("b_owner"),
+            _done.c.worker,
+            _done.c.device,
+            _done.c.started_at,
+            now_s(),
+        ),
+    )
+    .returning(attempts.c.fence)
+)
+"""Success and its line in the story as one statement, for Postgres."""
 
 _END = (
     update(step_runs)
@@ -205,29 +261,42 @@ def claim(
     database: Database, step_run_id: str, *, owner: str, lease_s: float, worker: str = "", device: str = ""
 ) -> Lease | None:
     """Take the lease of a queued step run, or return None: it is taken, done, or its job is no longer live."""
+    values = {"b_id": step_run_id, "b_owner": owner, "b_worker": worker, "b_device": device, "b_lease_s": lease_s}
+    taken = _claim_in_steps(database, values) if database.is_sqlite else _claim_at_once(database, values)
+    return None if taken is None else _lease(step_run_id, *taken)
+
+
+_Taken = tuple[Any, Any, list[tuple[str, str]]]
+"""The row of the step run, that of its job, and (node, output) of what ran before."""
+
+
+def _claim_at_once(database: Database, values: Mapping[str, Any]) -> _Taken | None:
+    """Claim with one statement."""
+    with database.at_once() as connection:
+        rows = connection.execute(_CLAIM_AT_ONCE, values).all()
+    if not rows:
+        return None
+    return rows[0], rows[0], [(row.earlier_node, row.earlier_output) for row in rows if row.earlier_node is not None]
+
+
+def _claim_in_steps(database: Database, values: Mapping[str, Any]) -> _Taken | None:
+    """Claim in a transaction of two statements: SQLite changes only one table in one."""
     with database.begin(durable=False) as connection:
-        row = connection.execute(
-            _CLAIM,
-            {
-                "b_id": step_run_id,
-                "b_owner": owner,
-                "b_worker": worker,
-                "b_device": device,
-                "b_lease_s": lease_s,
-            },
-        ).first()
+        row = connection.execute(_CLAIM, values).first()
         if row is None:
             return None
         # Only the first node can find its job still queued; the others need not write the job's row.
-        upstream: dict[str, list[Mapping[str, Any]]] = {}
-        if row.depth:
-            found = connection.execute(_JOB_AND_UPSTREAM, {"b_id": row.job_id, "b_node": row.node}).all()
-            job: Any = found[0]
-            for earlier in found:
-                if earlier.node is not None:
-                    upstream.setdefault(earlier.node, []).append(json.loads(earlier.output))
-        else:
-            job = connection.execute(_JOB_BEGINS, {"b_id": row.job_id}).one()
+        if not row.depth:
+            return row, connection.execute(_JOB_BEGINS, {"b_id": row.job_id}).one(), []
+        found = connection.execute(_JOB_AND_UPSTREAM, {"b_id": row.job_id, "b_node": row.node}).all()
+    return row, found[0], [(one.node, one.output) for one in found if one.node is not None]
+
+
+def _lease(step_run_id: str, row: Any, job: Any, earlier: list[tuple[str, str]]) -> Lease:
+    """Build the lease from what the claim has read."""
+    upstream: dict[str, list[Mapping[str, Any]]] = {}
+    for node, output in earlier:
+        upstream.setdefault(node, []).append(json.loads(output))
     return Lease(
         step_run_id=step_run_id,
         job_id=row.job_id,
@@ -259,17 +328,17 @@ def succeed(
     Raises:
         LeaseLost: another claim has raised the fencing number; nothing is changed.
     """
-    changed = connection.execute(
-        _SUCCEED,
-        {
-            "b_id": lease.step_run_id,
-            "b_fence": lease.fence,
-            "b_output": dump(output),
-            "b_progress_s": progress_s,
-        },
-    ).rowcount
-    _demand_one(changed, lease)
-    record_attempt(connection, lease, "succeeded", owner=owner)
+    values = {
+        "b_id": lease.step_run_id,
+        "b_fence": lease.fence,
+        "b_output": dump(output),
+        "b_progress_s": progress_s,
+    }
+    if connection.dialect.name == "postgresql":
+        _demand_one(len(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).all()), lease)
+    else:
+        _demand_one(connection.execute(_SUCCEED, values).rowcount, lease)
+        record_attempt(connection, lease, "succeeded", owner=owner)
 
 
 def end(connection: Connection, lease: Lease, ending: Ending, *, owner: str) -> None:
