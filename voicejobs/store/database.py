@@ -66,6 +66,7 @@ class Database:
             self.engine: Engine = _sqlite_engine(url, poolclass=StaticPool)
             self._relaxed: Engine = self.engine.execution_options(voicejobs_durable=False)
             self._reader = _sqlite_engine(url, poolclass=QueuePool)
+            self._at_once = self.engine
         else:
             if parsed.drivername == "postgresql":
                 parsed = parsed.set(drivername="postgresql+psycopg")
