@@ -141,18 +141,17 @@ def _coerce(name: str, kind: str, text: str) -> object:
             }[text.lower()]
         if kind == "Path":
             return Path(text).expanduser().absolute()
-        if kind == "float":
-            return _not_negative(text)
-        return {"int": int, "str": str}[kind](text)
+        if kind == "str":
+            return text
+        return _not_negative({"int": int, "float": float}[kind](text))
     except (KeyError, ValueError, RuntimeError):
         raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
 
 
-def _not_negative(text: str) -> float:
-    """Return a number of at least 0; seconds, sizes and counts have no others, and `nan` is none."""
-    value = float(text)
+def _not_negative(value: float) -> float:
+    """Return a finite number of at least 0; seconds, sizes and counts have no others, and `nan` is none."""
     if not 0 <= value < float("inf"):
-        raise ValueError(text)
+        raise ValueError(value)
     return value
 
 

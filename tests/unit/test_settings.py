@@ -17,8 +17,8 @@ words = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=
 paths = st.text(st.characters(codec="utf-8", exclude_characters="\0~"), min_size=1).map(lambda name: Path("/", name))
 values = {
     "bool": st.booleans(),
-    "int": st.integers(-(10**12), 10**12),
-    "float": st.floats(allow_nan=False),
+    "int": st.integers(0, 10**12),
+    "float": st.floats(min_value=0, allow_nan=False, allow_infinity=False),
     "str": words,
     "Path": paths,
 }
@@ -109,3 +109,11 @@ def test_derived_places_belong_to_the_state_folder() -> None:
     assert settings.runtime_dir != other.runtime_dir
     assert len(settings.runtime_dir.name) < 40
     assert {settings.blobs_dir.parent, settings.logs_dir.parent} == {deep}
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "-0.5", "ten"])
+@pytest.mark.parametrize("name", ["VOICEJOBS_LEASE_S", "VOICEJOBS_MAX_ATTEMPTS"])
+def test_a_number_below_zero_or_none_at_all_is_refused(name: str, text: str) -> None:
+    """Seconds and counts are finite and not negative."""
+    with pytest.raises(BadOption, match=name):
+        Settings.from_env({**HOME, name: text})
