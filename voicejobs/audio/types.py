@@ -1,5 +1,6 @@
 """Immutable values of audio and text, and their JSON form."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -9,6 +10,11 @@ from numpy.typing import NDArray
 
 Pcm = NDArray[np.int16]
 """Mono PCM, int16, 16 kHz, shape (samples,), full scale 32768."""
+
+
+def _dump(value: Any) -> bytes:
+    """Write compact JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
 
 
 def _shallow(value: Any) -> dict[str, Any]:
@@ -134,6 +140,13 @@ class Transcript:
             "options": dict(self.options),
             "warnings": list(self.warnings),
         }
+
+    def dump(self) -> bytes:
+        """Return `to_json` as compact UTF-8 JSON, written segment by segment: hours of speech have many."""
+        whole = replace(self, segments=()).to_json()
+        del whole["segments"]
+        segments = b",".join(_dump(segment.to_json()) for segment in self.segments)
+        return b'{"segments":[' + segments + b"]," + _dump(whole)[1:]
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

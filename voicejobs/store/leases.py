@@ -5,7 +5,7 @@ statement names it: whoever comes with an old number changes nothing.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,8 @@ from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 class Lease:
     """Hold the right to run a step run, and what its task needs to know.
 
-    `inputs` are those of the shard, `upstream` the outputs of earlier nodes by node name and shard order.
+    `inputs` are those of the shard; `upstream` holds the outputs of earlier nodes, as JSON text, by node name and in
+    the order of their shards: those of a ten-hour recording are too many to be parsed all at once.
     """
 
     step_run_id: str
@@ -42,7 +43,11 @@ class Lease:
     input_sha256: str | None
     result_key: str | None
     started_at: float
-    upstream: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    upstream: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def outputs(self, node: str) -> Iterator[Mapping[str, Any]]:
+        """Yield the outputs of an earlier node, one at a time, in the order of their shards."""
+        return map(json.loads, self.upstream.get(node, ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +299,9 @@ def _claim_in_steps(database: Database, values: Mapping[str, Any]) -> _Taken | N
 
 def _lease(step_run_id: str, row: Any, job: Any, earlier: list[tuple[str, str]]) -> Lease:
     """Build the lease from what the claim has read."""
-    upstream: dict[str, list[Mapping[str, Any]]] = {}
+    upstream: dict[str, list[str]] = {}
     for node, output in earlier:
-        upstream.setdefault(node, []).append(json.loads(output))
+        upstream.setdefault(node, []).append(output)
     return Lease(
         step_run_id=step_run_id,
         job_id=row.job_id,

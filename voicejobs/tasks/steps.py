@@ -141,7 +141,7 @@ VAD_FRAME_SAMPLES = 512
 
 def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Recognise the windows of one shard, going on where an earlier claim left off."""
-    audio = lease.upstream["prepare"][0]
+    audio = next(lease.outputs("prepare"))
     shard = lease.inputs
     channel = audio["channels"][shard["channel"]]
     windows = [Span(start, end) for start, end in channel["windows"][shard["first"] : shard["last"]]]
@@ -187,7 +187,7 @@ def _language_of_all(
 ) -> tuple[str, float]:
     """Return the language of a channel, told from its first windows: the same in every shard, and told once here."""
     channel = lease.inputs["channel"]
-    windows = lease.upstream["prepare"][0]["channels"][channel]["windows"]
+    windows = next(lease.outputs("prepare"))["channels"][channel]["windows"]
     first = [Span(start, end) for start, end in windows[:LANGUAGE_WINDOWS]]
     return runtime.languages.get((lease.job_id, channel), lambda: detect_language(first, read, recogniser))
 
@@ -254,8 +254,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         transcript = _transcript(lease)
     hold.check()
     files = deliver_files(transcript, lease.options["deliver"], lease)
-    data = json.dumps(transcript.to_json(), ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    artifact = runtime.blobs.store(data, "transcript", {"type": "application/json"})
+    artifact = runtime.blobs.store(transcript.dump(), "transcript", {"type": "application/json"})
     result = NewResult(
         result_key=lease.result_key or "",
         artifact_id="",
@@ -276,9 +275,9 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 
 def _transcript(lease: Lease) -> Transcript:
     """Build the transcript from what the shards heard."""
-    audio = lease.upstream["prepare"][0]
+    audio = next(lease.outputs("prepare"))
     pieces = []
-    for shard in lease.upstream.get("recognise", ()):
+    for shard in lease.outputs("recognise"):
         windows = audio["channels"][shard["channel"]]["windows"][shard["first"] : shard["last"]]
         pieces.append(
             Piece(

@@ -68,7 +68,7 @@ def test_a_fan_out_creates_its_step_runs(database: Database) -> None:
     assert [found[f"recognise{shard}"].state for shard in range(3)] == ["queued"] * 3
     lease = rows.hold(database, found["recognise2"].id)
     assert (lease.shard, lease.inputs) == (2, {"first": 2, "of": 3})
-    assert lease.upstream["prepare"][0]["shards"][1] == {"first": 1}
+    assert next(lease.outputs("prepare"))["shards"][1] == {"first": 1}
     assert rows.job(database, job_id).state == JobState.RUNNING
 
 
@@ -92,7 +92,7 @@ def test_the_last_of_many_commits_releases_the_join(database: Database) -> None:
         assert sorted(ready) == [[], [], [], [], [], ["deliver"]]
         assert rows.steps(database, job_id)["deliver"].state == StepState.QUEUED
         lease = rows.hold(database, rows.steps(database, job_id)["deliver"].id)
-        assert [output["shard"] for output in lease.upstream["recognise"]] == list(range(6))
+        assert [output["shard"] for output in lease.outputs("recognise")] == list(range(6))
 
 
 def test_overlapping_transactions_release_the_join_once(postgres_url: str) -> None:

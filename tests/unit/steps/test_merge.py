@@ -1,9 +1,10 @@
+import json
 from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from voicejobs.audio.types import Segment, Span, WindowResult, Word
+from voicejobs.audio.types import Segment, Span, Transcript, WindowResult, Word
 from voicejobs.steps.merge import Piece, language_of, merge
 
 
@@ -67,3 +68,12 @@ def test_the_language_is_that_of_most_windows_with_text() -> None:
     assert language_of([Piece(spans, results)]) == ("en", 0.8)
     assert language_of([Piece(spans[:1], [heard(language="ja")])]) == ("ja", 0.8)
     assert language_of([]) == (None, None)
+
+
+def test_a_dumped_transcript_reads_back() -> None:
+    """What `dump` writes is the JSON of `to_json`, and gives the same transcript again."""
+    segments = (Segment(0.0, 1.0, " ein", words=(Word(0.0, 1.0, " ein", 0.5),), tokens=(1, 2)), Segment(1.0, 2.0, " ü"))
+    for transcript in (Transcript(segments, "de", 2.0, warnings=("damaged_passages",)), Transcript((), None, 0.0)):
+        data = json.loads(transcript.dump())
+        assert data == transcript.to_json()
+        assert Transcript.from_json(data) == transcript
