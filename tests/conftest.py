@@ -5,6 +5,7 @@ lacks skips the test on a laptop and fails it where CI=true. Each xdist worker s
 """
 
 import os
+import signal
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,6 +23,12 @@ from voicejobs.settings import PREFIX, Settings
 SERVER_FIXTURES = {"valkey", "postgres", "start_valkey", "start_postgres"}
 DATABASES_OF_A_SERVER = 16
 TEMPLATE = "voicejobs_template"
+
+
+def pytest_configure() -> None:
+    """Let children hear Ctrl-C: a suite that was started in the background ignores it, and they would inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

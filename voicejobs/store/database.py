@@ -1,6 +1,8 @@
 """Connections: one function makes an engine for SQLite or Postgres that behaves the same to its callers."""
 
+import sqlite3
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ from sqlalchemy.types import Double
 from voicejobs.errors import BadOption, DatabaseUnavailable
 
 BUSY_TIMEOUT_MS = 30_000
+WAL_RETRY_S = 0.01
 
 
 class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
@@ -136,6 +139,20 @@ def _first_line(error: DBAPIError) -> str:
     return str(error.orig).strip().split("\n", maxsplit=1)[0]
 
 
+def _use_wal(cursor: sqlite3.Cursor) -> None:
+    """Turn on the write-ahead log; on a new database the busy timeout does not hold for that, so wait here."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_MS / 1000
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(WAL_RETRY_S)
+        else:
+            return
+
+
 def _sqlite_engine(url: str, *, poolclass: type[Pool]) -> Engine:
     """Return an engine whose connections use WAL, and whose write transactions are immediate."""
     # Every block ends its transaction itself, so that a connection that goes back to the pool needs no rollback.
@@ -152,13 +169,13 @@ def _sqlite_engine(url: str, *, poolclass: type[Pool]) -> Engine:
         cursor = connection.cursor()
         for pragma in (
             f"busy_timeout={BUSY_TIMEOUT_MS}",
-            "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
             "cache_size=-8192",
             "wal_autocheckpoint=1000",
         ):
             cursor.execute(f"PRAGMA {pragma}")
+        _use_wal(cursor)
         cursor.close()
 
     @event.listens_for(engine, "begin")

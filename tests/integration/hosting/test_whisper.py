@@ -1,8 +1,8 @@
 """The whisper engine on real weights, where they are installed."""
 
 import os
-import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,5 +118,5 @@ def test_the_worker_itself_imports_no_model_library() -> None:
         "[r.engine_class(name).facts(b.EngineSpec(name)) for name in r.list_engines()]\n"
         "print([m for m in ('torch','ctranslate2','onnxruntime','faster_whisper','av') if m in sys.modules])\n"
     )
-    python = shutil.which("python") or "python"
+    python = sys.executable
     assert subprocess.check_output([python, "-c", code], text=True).strip() == "[]"
