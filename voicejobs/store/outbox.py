@@ -64,7 +64,7 @@ def open_batches(connection: Connection) -> list[OpenBatch]:
 
 
 def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
-    """Return id, state and deaths of the next unsent jobs of a batch that are due: by priority, longest first."""
+    """Return id and deaths of the next unsent jobs of a batch that are due: by priority, longest first."""
     return list(
         connection.execute(
             select(jobs.c.id, jobs.c.deaths)
