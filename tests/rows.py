@@ -108,7 +108,7 @@ def set_step(database: Database, step_run_id: str, **values: Any) -> None:
 
 def claim(database: Database, step_run_id: str, owner: str = OWNER, *, lease_s: float = 60.0) -> Lease | None:
     """Try to take a lease."""
-    return leases.claim(database, step_run_id, owner=owner, lease_s=lease_s, worker="tester", device="cpu")
+    return leases.claim(database, step_run_id, leases.Claimer(owner, lease_s, "tester", "cpu"))
 
 
 def hold(database: Database, step_run_id: str, owner: str = OWNER, *, lease_s: float = 60.0) -> Lease:

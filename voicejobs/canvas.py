@@ -11,6 +11,7 @@ from sqlalchemy import Connection
 
 from voicejobs.messages import queue_name, task_name
 from voicejobs.pipelines.pipeline import SOURCE, Node, Pipeline
+from voicejobs.store.commits import Following
 from voicejobs.store.jobs import NewStepRun, insert_step_runs, release_join, release_single, step_run_id
 from voicejobs.store.states import StepState
 
@@ -91,22 +92,8 @@ def release(connection: Connection, pipeline: Pipeline, done: Done, output: Mapp
     blocked: list[Missing] = []
     node, job_id = done.node, done.job_id
     for following in pipeline.after(node):
-        definition = following.definition
         if following.fan_out == node:
-            rows = [
-                NewStepRun(
-                    node=following.name,
-                    step=following.step,
-                    step_version=definition.version,
-                    queue=definition.queue,
-                    depth=_depth(pipeline, following),
-                    state=StepState.QUEUED,
-                    shard=shard,
-                    inputs={**inputs, "of": len(output["shards"])},
-                )
-                for shard, inputs in enumerate(output["shards"])
-            ]
-            ids = insert_step_runs(connection, job_id, rows)
+            ids = insert_step_runs(connection, job_id, _shards(pipeline, following, output))
             ready += [_missing(job_id, following, one) for one in ids]
             if len(ids) == 1:
                 blocked += _joins_behind(pipeline, following, job_id)
@@ -115,6 +102,46 @@ def release(connection: Connection, pipeline: Pipeline, done: Done, output: Mapp
             if released is not None:
                 ready.append(_missing(job_id, following, released))
     return ready + blocked
+
+
+def _shards(pipeline: Pipeline, node: Node, output: Mapping[str, Any]) -> list[NewStepRun]:
+    """Return the step runs of a node that fans out over `output`."""
+    return [
+        replace(_row(pipeline, node, StepState.QUEUED), shard=shard, inputs={**inputs, "of": len(output["shards"])})
+        for shard, inputs in enumerate(output["shards"])
+    ]
+
+
+def _row(pipeline: Pipeline, node: Node, state: StepState) -> NewStepRun:
+    """Return a step run of a node."""
+    definition = node.definition
+    return NewStepRun(
+        node=node.name,
+        step=node.step,
+        step_version=definition.version,
+        queue=definition.queue,
+        depth=_depth(pipeline, node),
+        state=state,
+    )
+
+
+def in_line(pipeline: Pipeline, done: Done, output: Mapping[str, Any]) -> Following | None:
+    """Return the only step run that may follow on a commit, if it takes nothing but what ran on the way to it.
+
+    None where several follow, or where what follows may wait for others: then the rows must be asked (`release`).
+    """
+    if not done.is_only:
+        return None
+    found: list[Following] = []
+    behind = _behind(pipeline, done.node)
+    for node in pipeline.after(done.node):
+        if node.fan_out == done.node:
+            found += [Following(row, is_new=True) for row in _shards(pipeline, node, output)]
+        elif set(node.inputs) <= behind:
+            found.append(Following(_row(pipeline, node, StepState.BLOCKED), is_new=False))
+        elif not any(name != SOURCE and pipeline.node(name).fan_out == done.node for name in node.inputs):
+            return None
+    return found[0] if len(found) == 1 else None
 
 
 def _release(connection: Connection, pipeline: Pipeline, node: Node, done: Done) -> str | None:

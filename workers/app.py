@@ -1,5 +1,7 @@
 """The one module-level Celery application: `celery -A voicejobs_workers.app worker -P threads`."""
 
+from typing import Any
+
 from celery import Celery, signals
 
 from voicejobs import logs
@@ -26,6 +28,12 @@ def set_up_logging(**kwargs: object) -> None:
 def begin(**kwargs: object) -> None:
     """Start decoder, dispatcher and upkeep while Celery still connects to the broker."""
     runtime.get()
+
+
+@signals.worker_ready.connect(weak=False)
+def watch(sender: Any, **kwargs: object) -> None:
+    """Let Flower see the steps that run without a message of their own."""
+    runtime.get().watch.attach(sender.event_dispatcher)
 
 
 @signals.worker_shutting_down.connect(weak=False)

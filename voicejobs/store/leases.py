@@ -51,6 +51,16 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class Claimer:
+    """Say who claims: owner as `Owner` writes it, the length of a lease, and worker and device for the story."""
+
+    owner: str
+    lease_s: float
+    worker: str = ""
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """Say how a step run ends when it does not succeed.
 
@@ -182,7 +192,7 @@ _HELD = and_(
     step_runs.c.state == StepState.RUNNING,
 )
 
-_SUCCEED = (
+SUCCEED = (
     update(step_runs)
     .where(_HELD)
     .values(
@@ -199,7 +209,7 @@ _SUCCEED = (
 _job_is_live = select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
 _new_state = bindparam("b_state", type_=String)
 
-_done = _SUCCEED.returning(
+_done = SUCCEED.returning(
     step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
 ).cte("done")
 
@@ -262,11 +272,15 @@ _ATTEMPT = insert(attempts).from_select(
 )  # fmt: skip
 
 
-def claim(
-    database: Database, step_run_id: str, *, owner: str, lease_s: float, worker: str = "", device: str = ""
-) -> Lease | None:
+def claim(database: Database, step_run_id: str, who: Claimer) -> Lease | None:
     """Take the lease of a queued step run, or return None: it is taken, done, or its job is no longer live."""
-    values = {"b_id": step_run_id, "b_owner": owner, "b_worker": worker, "b_device": device, "b_lease_s": lease_s}
+    values = {
+        "b_id": step_run_id,
+        "b_owner": who.owner,
+        "b_worker": who.worker,
+        "b_device": who.device,
+        "b_lease_s": who.lease_s,
+    }
     taken = _claim_in_steps(database, values) if database.is_sqlite else _claim_at_once(database, values)
     return None if taken is None else _lease(step_run_id, *taken)
 
@@ -340,9 +354,9 @@ def succeed(
         "b_progress_s": progress_s,
     }
     if connection.dialect.name == "postgresql":
-        _demand_one(len(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).all()), lease)
+        demand_one(len(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).all()), lease)
     else:
-        _demand_one(connection.execute(_SUCCEED, values).rowcount, lease)
+        demand_one(connection.execute(SUCCEED, values).rowcount, lease)
         record_attempt(connection, lease, "succeeded", owner=owner)
 
 
@@ -365,7 +379,7 @@ def end(connection: Connection, lease: Lease, ending: Ending, *, owner: str) -> 
             "b_final": ending.state is not StepState.QUEUED,
         },
     ).rowcount
-    _demand_one(changed, lease)
+    demand_one(changed, lease)
     record_attempt(connection, lease, ending.outcome, owner=owner, ending=ending)
 
 
@@ -385,7 +399,7 @@ def checkpoint(database: Database, lease: Lease, state: Mapping[str, Any], progr
                 "b_progress_s": progress_s,
             },
         ).rowcount
-        _demand_one(changed, lease)
+        demand_one(changed, lease)
 
 
 def report_progress(database: Database, lease: Lease, progress_s: float) -> None:
@@ -430,7 +444,7 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\0")
 
 
-def _demand_one(changed: int, lease: Lease) -> None:
+def demand_one(changed: int, lease: Lease) -> None:
     """Insist that the statement hit the row it named."""
     if changed != 1:
         raise LeaseLost(f"The step run {lease.step_run_id} is no longer ours (fencing number {lease.fence})")

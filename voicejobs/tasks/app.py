@@ -55,16 +55,16 @@ def configure(app: Celery, broker_url: str) -> None:
 def register(app: Celery, settings: Settings, place: Place | None = None) -> "RuntimeSlot":
     """Register the task of every step on `app` and return the slot that makes their runtime when it is needed."""
     slot = RuntimeSlot(app, settings, place or Place())
-    for step, body in BODIES.items():
-        _register_step(app, step, body, slot)
+    for step in BODIES:
+        _register_step(app, step, slot)
     return slot
 
 
-def _register_step(app: Celery, step: str, body: Any, slot: "RuntimeSlot") -> None:
+def _register_step(app: Celery, step: str, slot: "RuntimeSlot") -> None:
     """Register one task."""
 
     def run(task: Task[Any, Any], job_id: str, step_run_id: str) -> None:
-        run_step(slot.get(), task, step_run_id, body)
+        run_step(slot.get(), task, step_run_id, BODIES)
 
     app.task(bind=True, name=task_name(step), ignore_result=True)(run)
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore
-from sqlalchemy import Connection
 
 from voicejobs import canvas, dispatch, logs
 from voicejobs.errors import (
@@ -24,17 +23,9 @@ from voicejobs.errors import (
 )
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.registry import step
-from voicejobs.store import leases
-from voicejobs.store.jobs import (
-    NewArtifact,
-    NewResult,
-    finish_job,
-    insert_artifact,
-    insert_result,
-    note_audio,
-    send_again,
-)
-from voicejobs.store.leases import Ending, Lease
+from voicejobs.store import commits, leases
+from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
+from voicejobs.store.leases import Claimer, Ending, Lease
 from voicejobs.store.states import JobState, StepState
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
@@ -56,68 +47,73 @@ UNKNOWN_VERSION_DELAY_S = 5.0
 """A step run of another version waits this long for a worker that knows it, then is offered again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Product:
-    """Hold what a step body made.
-
-    Args:
-        output: JSON values for the steps that follow.
-        audio_s: decoded length of the recording, where the step found it out.
-        progress_s: seconds of audio that the step run has dealt with.
-        artifacts: what to keep.
-        result: the transcript for queries; its artifact id is that of the first artifact.
-        files: the output files, where the job ends here.
-    """
-
-    output: Mapping[str, Any]
-    audio_s: float | None = None
-    progress_s: float = 0.0
-    artifacts: Sequence[NewArtifact] = ()
-    result: NewResult | None = None
-    files: Sequence[Mapping[str, Any]] | None = None
-
+Product = commits.Outcome
+"""What a step body makes."""
 
 Body = Callable[[Runtime, Lease, Hold], Product]
 
 
-def run_step(runtime: Runtime, task: Task[Any, Any], step_run_id: str, body: Body) -> None:
-    """Run one delivery of a message.
+def run_step(runtime: Runtime, task: Task[Any, Any], step_run_id: str, bodies: Mapping[str, Body]) -> None:
+    """Run one delivery of a message, and go on with what follows in line as long as this worker serves its queue.
+
+    A step that follows at once in the same worker costs no message and no transaction of its own; it is claimed in the
+    commit of the one before, and is a step run like any other: lease, fencing number, story.
 
     Raises:
-        Ignore: the chain ends here: the delivery means nothing any more, or the step did not succeed.
+        Ignore: the delivery means nothing any more, or a step did not succeed.
     """
     if runtime.keeper.is_closing:
         raise Ignore  # the row stays queued; the next worker finds its message lost and sends another
     try:
-        lease = leases.claim(
-            runtime.database,
-            step_run_id,
-            owner=runtime.owner,
-            lease_s=runtime.settings.lease_s,
-            worker=runtime.place.worker,
-            device=runtime.place.device,
-        )
+        lease = leases.claim(runtime.database, step_run_id, _claimer(runtime))
     except DatabaseUnavailable as error:
         logger.warning("cannot claim", extra={"error": error.message})
         raise Ignore from None
     if lease is None:
         raise Ignore
-    with logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=step_run_id, trace_id=lease.trace_id):
-        with runtime.keeper.hold(lease) as hold:
-            ready = _run_held(runtime, lease, hold, body)
-        if ready is None:
-            runtime.ring()
-            raise Ignore
-        _go_on(runtime, task, lease, ready)
+    done = _run_claimed(runtime, lease, bodies)
+    while done is not None and done.following is not None:
+        lease = done.following
+        task.request.chain = None  # its next link is what runs here
+        with runtime.watch.step(task, lease) as watched:
+            done = _run_claimed(runtime, lease, bodies)
+            watched.succeeded = done is not None
+    if done is None:
+        runtime.ring()
+        raise Ignore
+    with logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=lease.step_run_id, trace_id=lease.trace_id):
+        _go_on(runtime, task, lease, done.ready)
 
 
-def _run_held(runtime: Runtime, lease: Lease, hold: Hold, body: Body) -> list[canvas.Missing] | None:
+def _claimer(runtime: Runtime) -> Claimer:
+    """Return who claims, and for how long."""
+    return Claimer(runtime.owner, runtime.settings.lease_s, runtime.place.worker, runtime.place.device)
+
+
+def _run_claimed(runtime: Runtime, lease: Lease, bodies: Mapping[str, Body]) -> "_Committed | None":
+    """Keep the lease alive while the step runs; return what its commit has made ready, or None where it has none."""
+    with (
+        logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=lease.step_run_id, trace_id=lease.trace_id),
+        runtime.keeper.hold(lease) as hold,
+    ):
+        return _run_held(runtime, lease, hold, bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """Hold what a commit has made ready, and the lease on the step run that the same worker goes on with."""
+
+    ready: Sequence[canvas.Missing] = ()
+    following: Lease | None = None
+
+
+def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, Body]) -> _Committed | None:
     """Run the body under its lease; return what became ready, or None where the chain ends."""
     try:
         _demand_known_version(lease)
-        product = body(runtime, lease, hold)
+        product = bodies[lease.step](runtime, lease, hold)
         hold.check()
-        return _commit(runtime, lease, product)
+        return _commit(runtime, lease, product, bodies)
     except Interruption as reason:
         # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
         _interrupted(runtime, lease, hold.reason or reason)
@@ -146,47 +142,36 @@ def _demand_known_version(lease: Lease) -> None:
         raise ShuttingDown(f"This worker does not know version {lease.step_version} of the step {lease.step!r}")
 
 
-def _commit(runtime: Runtime, lease: Lease, product: Product) -> list[canvas.Missing]:
-    """Store the product and release what waited for it, in one transaction."""
+def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[str, Body]) -> _Committed:
+    """Store the product, and release or claim what waited for it, in one transaction."""
     graph = pipeline(lease.pipeline)
-    is_last = not graph.after(lease.node)
-    # Output that can be had again at little cost need not survive a power cut; the next durable commit takes it along.
-    with runtime.database.begin(durable=not step(lease.step).is_cheap) as connection:
-        leases.succeed(connection, lease, product.output, owner=runtime.owner, progress_s=product.progress_s)
-        if product.audio_s is not None and product.audio_s >= NOTED_AUDIO_S and not is_last:
-            note_audio(connection, lease.job_id, product.audio_s)
-        _store_artifacts(connection, lease, product)
-        if is_last:
-            finish_job(connection, lease.job_id, JobState.SUCCEEDED, outputs=product.files, audio_s=product.audio_s)
-            ready = []
-        else:
-            done = canvas.Done(lease.job_id, lease.node, is_only=lease.inputs.get("of", 1) == 1)
-            ready = canvas.release(connection, graph, done, product.output)
-    if is_last:
+    if not graph.after(lease.node):
+        commits.finish(runtime.database, lease, product, owner=runtime.owner)
         runtime.blobs.remove_scratch(lease.job_id)
         runtime.ring()
-    return ready
+        return _Committed()
+    if product.audio_s is not None and product.audio_s < NOTED_AUDIO_S:
+        product = replace(product, audio_s=None)
+    # Output that can be had again at little cost need not survive a power cut; the next durable commit takes it along.
+    durable = not step(lease.step).is_cheap
+    done = canvas.Done(lease.job_id, lease.node, is_only=lease.inputs.get("of", 1) == 1)
+    following = canvas.in_line(graph, done, product.output)
+    if following is not None and _may_run(runtime, following.row, bodies) and not product.artifacts:
+        who = _claimer(runtime)
+        return _Committed((), commits.go_on(runtime.database, lease, product, following, who, durable=durable))
+    with runtime.database.begin(durable=durable) as connection:
+        commits.store(connection, lease, product, owner=runtime.owner)
+        if product.audio_s is not None:
+            note_audio(connection, lease.job_id, product.audio_s)
+        return _Committed(canvas.release(connection, graph, done, product.output))
 
 
-def _store_artifacts(connection: Connection, lease: Lease, product: Product) -> None:
-    """Insert the artifacts and the result of a step run."""
-    ids = [insert_artifact(connection, lease.job_id, lease.step_run_id, artifact) for artifact in product.artifacts]
-    if product.result is not None:
-        insert_result(
-            connection,
-            lease.job_id,
-            NewResult(
-                result_key=product.result.result_key,
-                artifact_id=ids[0],
-                language=product.result.language,
-                duration_s=product.result.duration_s,
-                words=product.result.words,
-                text=product.result.text,
-            ),
-        )
+def _may_run(runtime: Runtime, row: NewStepRun, bodies: Mapping[str, Body]) -> bool:
+    """Tell whether this worker may go on with a step run at once."""
+    return row.step in bodies and runtime.serves(row.queue) and not runtime.keeper.is_closing
 
 
-def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: list[canvas.Missing]) -> None:
+def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: Sequence[canvas.Missing]) -> None:
     """Let Celery send the next link of the chain if it is what became ready, and send the rest ourselves."""
     ready = [item for item in missing if item.is_ready]
     chain: Any = task.request.chain

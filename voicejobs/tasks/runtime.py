@@ -15,6 +15,7 @@ from voicejobs.engines.base import EngineSpec
 from voicejobs.errors import VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
+from voicejobs.messages import queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.blobs import BlobStore
@@ -22,6 +23,7 @@ from voicejobs.store.database import Database
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.tasks.keeper import LeaseKeeper
+from voicejobs.tasks.watch import Watch
 
 T = TypeVar("T")
 
@@ -119,6 +121,7 @@ class Runtime:
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
         self.languages = Once()
         self.audio = AudioBudget()
+        self.watch = Watch()
         self._rung = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
@@ -130,6 +133,10 @@ class Runtime:
         self._guard(self._warm)
         self.keeper.start()
         self._thread.start()
+
+    def serves(self, queue_class: str) -> bool:
+        """Tell whether this worker takes the messages of a queue class; another's must not run here."""
+        return queue_name(queue_class) in self.app.amqp.queues.consume_from
 
     def ring(self) -> None:
         """Wake the dispatcher: a job has ended, or came back to the outbox."""

@@ -18,6 +18,7 @@ from voicejobs.steps.registry import StepDefinition
 from voicejobs.store.blobs import BlobStore
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.runtime import Place
+from voicejobs.tasks.watch import Watch
 
 SHARDS = {"one": 1, "many": 3}
 
@@ -67,6 +68,8 @@ def registered() -> Iterator[None]:
         del pipelines._BUILT_IN[name]
 
 
+STEPS = ("o-load", "o-map", "o-join", "prepare", "recognise", "deliver")
+
 EXPECTED = {
     "line": {"load0", "left0", "end0"},
     "diamond": {"load0", "left0", "right0", "join0", "end0"},
@@ -77,8 +80,8 @@ EXPECTED = {
 
 
 @contextmanager
-def bare_runtime(url: str, folder: Path, **settings: Any) -> Iterator[Any]:
-    """Return what the frame of a task uses."""
+def bare_runtime(url: str, folder: Path, served: str = "", **settings: Any) -> Iterator[Any]:
+    """Return what the frame of a task uses; `served` names the queue classes whose steps it goes on with."""
     app = Celery("orders", set_as_current=False)
     with rows.opened(url) as database:
         yield SimpleNamespace(
@@ -91,5 +94,7 @@ def bare_runtime(url: str, folder: Path, **settings: Any) -> Iterator[Any]:
             upkeep=Upkeep(database, app, 60.0),
             blobs=BlobStore(folder),
             ring=lambda: None,
+            watch=Watch(),
+            serves=lambda queue_class: queue_class in served.split(),
         )
     app.close()

@@ -47,7 +47,7 @@ def deliver(runtime: Any, job_id: str, body: Body) -> Any:
     """Deliver the message of `prepare`, which must not go on, and return its row."""
     row = rows.steps(runtime.database, job_id)["prepare"]
     with pytest.raises(Ignore):
-        run_step(runtime, TASK, row.id, body)
+        run_step(runtime, TASK, row.id, {"prepare": body})
     return rows.steps(runtime.database, job_id)["prepare"]
 
 
@@ -157,6 +157,6 @@ def test_a_database_that_is_away_at_the_claim_costs_a_message(runtime: Any, job_
 
     here, runtime.database = runtime.database, Database("postgresql+psycopg://postgres@127.0.0.1:9/none")
     with pytest.raises(Ignore):
-        run_step(runtime, TASK, rows.steps(here, job_id)["prepare"].id, raising(AssertionError()))
+        run_step(runtime, TASK, rows.steps(here, job_id)["prepare"].id, {"prepare": raising(AssertionError())})
     runtime.database.close()
     assert rows.steps(here, job_id)["prepare"].state == "queued"
