@@ -13,6 +13,9 @@ from voicejobs.units import SAMPLE_RATE_HZ
 LISTEN_S = 30
 """Audio that one call of the detector takes: few calls, and yet a stop within a second."""
 
+FRAMES_AT_FIRST = 4096
+"""Frames for which a channel has room at first: two minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Heard:
@@ -32,7 +35,8 @@ class _Listener:
         self._waiting: list[Pcm] = []
         self._waiting_samples = 0
         self._state = b""
-        self._found: list[NDArray[np.float32]] = []
+        self._found = np.empty(FRAMES_AT_FIRST, np.float32)
+        self._frames = 0
         self.samples = 0
 
     def feed(self, block: Pcm) -> None:
@@ -47,17 +51,24 @@ class _Listener:
         """Listen to the rest; the detector pads its last frame."""
         if self._waiting_samples:
             self._listen(self._waiting_samples)
-        found = np.concatenate(self._found) if self._found else np.zeros(0, np.float32)
-        return Heard(self.samples, found)
+        return Heard(self.samples, self._found[: self._frames].copy())
 
     def _listen(self, samples: int) -> None:
         """Pass the first `samples` of what waits to the detector."""
         together = self._waiting[0] if len(self._waiting) == 1 else np.concatenate(self._waiting)
         probabilities, self._state = self._detector.probabilities(together[:samples], self._state)
-        self._found.append(probabilities)
+        self._note(probabilities)
         rest = together[samples:]
         self._waiting = [rest] if len(rest) else []
         self._waiting_samples = len(rest)
+
+    def _note(self, probabilities: NDArray[np.float32]) -> None:
+        """Keep probabilities in one array that doubles: a small piece after each large block scatters the heap."""
+        wanted = self._frames + len(probabilities)
+        if wanted > len(self._found):
+            self._found = np.concatenate([self._found, np.empty(wanted, np.float32)])
+        self._found[self._frames : wanted] = probabilities
+        self._frames = wanted
 
 
 def listen(
