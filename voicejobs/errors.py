@@ -4,10 +4,11 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong
+    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption, UnknownPipeline, UnknownStep, UnknownEngine, UnknownModel, ModelUnavailable,
-    |   |   ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord
+    |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
+    |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
+    |   |   WrongState
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, OutOfMemory, DiskFull,
@@ -132,6 +133,20 @@ class TooLong(InputError):
     default_hint = "Cut the recording, or raise VOICEJOBS_MAX_AUDIO_S."
 
 
+class NotTranscript(InputError):
+    """The file holds no transcript that can be rendered."""
+
+    code = "not_transcript"
+    default_hint = "Name a JSON file that voicejobs, whisper or an OpenAI endpoint (verbose_json) wrote."
+
+
+class NotSubtitles(InputError):
+    """The file holds no subtitles that can be checked."""
+
+    code = "not_subtitles"
+    default_hint = "Name an SRT or WebVTT file in UTF-8."
+
+
 class OutputExists(Permanent):
     """A file that voicejobs did not write is in the way."""
 
@@ -150,6 +165,19 @@ class BadOption(Permanent):
     """An option has a value that voicejobs cannot use."""
 
     code = "bad_option"
+
+
+class BadUsage(BadOption):
+    """The command line cannot be understood."""
+
+    code = "bad_usage"
+
+
+class BadConfiguration(BadOption):
+    """A file of the configuration cannot be read, or says what voicejobs does not know."""
+
+    code = "bad_configuration"
+    default_hint = "`voicejobs config validate` shows every fault; docs/configuration.md explains the files."
 
 
 class UnknownPipeline(Permanent):
@@ -208,6 +236,12 @@ class NoSuchRecord(Permanent):
     """No row has this id."""
 
     code = "no_such_record"
+
+
+class WrongState(Permanent):
+    """A job is in a state that does not allow what was asked."""
+
+    code = "wrong_state"
 
 
 class Poison(Permanent):

@@ -28,11 +28,12 @@ class Finished:
     finished_at: float
     error: Mapping[str, Any] | None
     outputs: Sequence[Mapping[str, Any]]
+    words: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Active:
-    """Describe a step run at work."""
+    """Describe a job at work: the step that runs, and the seconds of audio that it, in all its parts, has behind it."""
 
     job_id: str
     name: str
@@ -42,9 +43,14 @@ class Active:
 
 
 def finished_jobs(
-    database: Database, batch_ids: Sequence[str], since: float = 0.0, *, but: Container[str] = ()
+    database: Database,
+    batch_ids: Sequence[str],
+    since: float = 0.0,
+    *,
+    but: Container[str] = (),
+    only: Container[str] | None = None,
 ) -> list[Finished]:
-    """Return the ended jobs of batches from `since` (less the overlap) on, in the order of their end, `but` some."""
+    """Return jobs of batches that ended from `since` (less the overlap) on, in that order: `only` some, `but` some."""
     query = (
         select(
             jobs.c.id,
@@ -54,7 +60,9 @@ def finished_jobs(
             jobs.c.finished_at,
             jobs.c.error,
             jobs.c.outputs,
+            results.c.words,
         )
+        .outerjoin(results, results.c.job_id == jobs.c.id)
         .where(jobs.c.batch_id.in_(batch_ids), jobs.c.finished_at >= since - FINISHED_OVERLAP_S)
         .order_by(jobs.c.finished_at, jobs.c.id)
     )
@@ -68,29 +76,128 @@ def finished_jobs(
                 row.finished_at,
                 json.loads(row.error) if row.error else None,
                 json.loads(row.outputs) if row.outputs else (),
+                row.words,
             )
             for row in connection.execute(query)
-            if row.id not in but
+            if row.id not in but and (only is None or row.id in only)
         ]
 
 
 def active_steps(database: Database, batch_ids: Sequence[str], limit: int = 20) -> list[Active]:
-    """Return what workers do for batches at this moment, oldest first."""
-    query = (
-        select(jobs.c.id, jobs.c.source_name, step_runs.c.step, jobs.c.audio_s, step_runs.c.progress_s)
+    """Return the jobs that workers run for batches at this moment, oldest first."""
+    running = (
+        select(jobs.c.id, jobs.c.source_name, step_runs.c.node, jobs.c.audio_s)
         .join(jobs, jobs.c.id == step_runs.c.job_id)
         .where(step_runs.c.state == StepState.RUNNING, jobs.c.batch_id.in_(batch_ids))
         .order_by(step_runs.c.started_at)
         .limit(limit)
     )
     with database.read() as connection:
-        return [Active(*row) for row in connection.execute(query)]
+        found = {row.id: row for row in connection.execute(running)}  # the newest of the steps of a job
+        if not found:
+            return []
+        summed = (
+            select(step_runs.c.job_id, step_runs.c.node, func.sum(step_runs.c.progress_s).label("seconds"))
+            .where(step_runs.c.job_id.in_(found))
+            .group_by(step_runs.c.job_id, step_runs.c.node)
+        )
+        seconds = {(row.job_id, row.node): row.seconds for row in connection.execute(summed)}
+    return [
+        Active(row.id, row.source_name, row.node, row.audio_s, seconds.get((row.id, row.node), 0.0))
+        for row in found.values()
+    ]
+
+
+def waiting_errors(database: Database, batch_ids: Sequence[str]) -> dict[str, str]:
+    """Return why jobs wait to be tried again: for each code of a transient error the message of the last attempt."""
+    query = (
+        select(attempts.c.error_code, attempts.c.message)
+        .join(step_runs, step_runs.c.id == attempts.c.step_run_id)
+        .join(jobs, jobs.c.id == step_runs.c.job_id)
+        .where(
+            jobs.c.batch_id.in_(batch_ids),
+            jobs.c.finished_at.is_(None),
+            jobs.c.run_after.is_not(None),
+            step_runs.c.state == StepState.QUEUED,
+            attempts.c.error_code.is_not(None),
+        )
+        .order_by(attempts.c.finished_at)
+        .limit(100)
+    )
+    with database.read() as connection:
+        return {row.error_code: row.message or "" for row in connection.execute(query)}
+
+
+def failed_targets(database: Database, targets: Sequence[str]) -> set[str]:
+    """Return those of the targets (as `jobs.target` has them) whose newest job failed, or ended without an outcome."""
+    query = select(jobs.c.target, jobs.c.state).where(jobs.c.target.in_(targets)).order_by(jobs.c.id)
+    with database.read() as connection:
+        newest = {row.target: row.state for row in connection.execute(query)}
+    unfinished = (JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED)
+    return {target for target, state in newest.items() if state in unfinished}
+
+
+def succeeded_targets(database: Database, targets: Sequence[str]) -> set[str]:
+    """Return those of the targets (as `jobs.target` has them) to which a job has delivered."""
+    query = select(jobs.c.target).where(jobs.c.target.in_(targets), jobs.c.state == JobState.SUCCEEDED)
+    with database.read() as connection:
+        return set(connection.execute(query).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class PastSpeed:
+    """Tell how fast earlier batches went, as seconds of audio for each second of time."""
+
+    speed: float
+    batches: int
+
+
+def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
+    """Return the speed of the newest batches with this engine, model and number of beams; None where there is none."""
+    same = ("engine", "model", "beam_size", "device")
+    query = (
+        select(batches.c.options, func.min(jobs.c.started_at), func.max(jobs.c.finished_at), func.sum(jobs.c.audio_s))
+        .join(batches, batches.c.id == jobs.c.batch_id)
+        .where(
+            jobs.c.batch_id.in_(select(batches.c.id).order_by(batches.c.id.desc()).limit(limit)),
+            jobs.c.state == JobState.SUCCEEDED,
+            jobs.c.audio_s.is_not(None),
+            jobs.c.started_at.is_not(None),
+        )
+        .group_by(batches.c.id, batches.c.options)
+    )
+    spent_s = audio_s = 0.0
+    count = 0
+    with database.read() as connection:
+        for options, began, ended, seconds in connection.execute(query):
+            used = json.loads(options).get("recognise", {})
+            if any(used.get(name) != recognise.get(name) for name in same) or ended <= began:
+                continue
+            spent_s += ended - began
+            audio_s += seconds
+            count += 1
+    return PastSpeed(audio_s / spent_s, count) if audio_s else None
 
 
 def list_jobs(
-    database: Database, *, state: str | None = None, batch_id: str | None = None, limit: int = 50
+    database: Database,
+    *,
+    state: str | None = None,
+    batch_id: str | None = None,
+    matches: Mapping[str, str] | None = None,
+    after: str = "",
+    limit: int = 50,
 ) -> list[dict[str, Any]]:
-    """Return the newest jobs, newest first."""
+    """Return the newest jobs, newest first.
+
+    Args:
+        database: the store.
+        state: only jobs in this state.
+        batch_id: only jobs of this batch.
+        matches: only jobs whose `name` holds a text, and whose `error_code` is one.
+        after: id of the last job of the page before; jobs that came since do not shift the pages.
+        limit: at most so many.
+    """
     query = select(
         jobs.c.id,
         jobs.c.batch_id,
@@ -106,11 +213,20 @@ def list_jobs(
         query = query.where(jobs.c.state == state)
     if batch_id is not None:
         query = query.where(jobs.c.batch_id == batch_id)
+    wanted = matches or {}
+    if wanted.get("name"):
+        query = query.where(jobs.c.source_name.contains(wanted["name"], autoescape=True))
+    if wanted.get("error_code"):
+        query = query.where(jobs.c.error_code == wanted["error_code"])
+    if after:
+        query = query.where(jobs.c.id < after)
     return _rows(database, query.limit(limit))
 
 
-def list_batches(database: Database, limit: int = 50) -> list[dict[str, Any]]:
-    """Return the newest batches with the number of their jobs by state, newest first."""
+def list_batches(
+    database: Database, limit: int = 50, *, state: str | None = None, after: str = ""
+) -> list[dict[str, Any]]:
+    """Return the newest batches with the number of their jobs by state, newest first; `after` as in `list_jobs`."""
     query = select(
         batches.c.id,
         batches.c.label,
@@ -120,6 +236,10 @@ def list_batches(database: Database, limit: int = 50) -> list[dict[str, Any]]:
         batches.c.sealed_at,
         batches.c.finished_at,
     ).order_by(batches.c.id.desc())
+    if state is not None:
+        query = query.where(batches.c.state == state)
+    if after:
+        query = query.where(batches.c.id < after)
     listed = _rows(database, query.limit(limit))
     counts = batch_counts(database, [batch["id"] for batch in listed])
     return [{**batch, "jobs": counts.get(batch["id"], {})} for batch in listed]
@@ -145,9 +265,7 @@ def show_batch(database: Database, batch_id: str) -> dict[str, Any]:
     Raises:
         NoSuchRecord: there is no such batch.
     """
-    found = _rows(database, select(batches).where(batches.c.id == batch_id))
-    if not found:
-        raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
+    found = show_batch_row(database, batch_id)
     audio = _rows(
         database,
         select(func.coalesce(func.sum(jobs.c.audio_s), 0.0).label("audio_s")).where(
@@ -162,8 +280,8 @@ def show_batch(database: Database, batch_id: str) -> dict[str, Any]:
         .limit(1000),
     )
     return {
-        **found[0],
-        "options": json.loads(found[0]["options"]),
+        **found,
+        "options": json.loads(found["options"]),
         "jobs": batch_counts(database, [batch_id]).get(batch_id, {}),
         "audio_s": audio[0]["audio_s"],
         "failures": [{**failure, "error": json.loads(failure["error"])} for failure in failures],
@@ -241,11 +359,79 @@ _ATTEMPT_FIELDS = (
 )  # fmt: skip
 
 
+def newest_ids(database: Database, table: str, prefix: str, limit: int) -> list[str]:
+    """Return the newest ids of `jobs` or `batches` that begin with `prefix`."""
+    column = {"jobs": jobs.c.id, "batches": batches.c.id}[table]
+    query = select(column).where(column.startswith(prefix, autoescape=True)).order_by(column.desc()).limit(limit)
+    with database.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Point to the transcript of a job that has succeeded."""
+
+    job_id: str
+    name: str
+    artifact_id: str
+
+
+def stored_transcripts(database: Database, batch_id: str) -> list[Stored]:
+    """Return the transcripts that are kept of a batch, in the order of its files.
+
+    Raises:
+        NoSuchRecord: there is no such batch.
+    """
+    show_batch_row(database, batch_id)
+    query = (
+        select(jobs.c.id, jobs.c.source_name, results.c.artifact_id)
+        .join(results, results.c.job_id == jobs.c.id)
+        .where(jobs.c.batch_id == batch_id, jobs.c.state == JobState.SUCCEEDED)
+        .order_by(jobs.c.seq)
+    )
+    with database.read() as connection:
+        return [Stored(*row) for row in connection.execute(query)]
+
+
+def show_batch_row(database: Database, batch_id: str) -> dict[str, Any]:
+    """Return the row of a batch.
+
+    Raises:
+        NoSuchRecord: there is no such batch.
+    """
+    found = _rows(database, select(batches).where(batches.c.id == batch_id))
+    if not found:
+        raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
+    return found[0]
+
+
+def batches_of(database: Database, job_ids: Sequence[str]) -> dict[str, str]:
+    """Return the batch of each of these jobs.
+
+    Raises:
+        NoSuchRecord: one of them does not exist.
+    """
+    with database.read() as connection:
+        query = select(jobs.c.id, jobs.c.batch_id).where(jobs.c.id.in_(job_ids))
+        found = {row.id: str(row.batch_id) for row in connection.execute(query)}
+    for job_id in job_ids:
+        if job_id not in found:
+            raise NoSuchRecord(f"There is no job {job_id!r}", hint="`voicejobs job list` shows them.")
+    return found
+
+
 def live_count(database: Database, batch_id: str) -> int:
     """Return how many jobs of a batch have not ended."""
     query = select(func.count()).where(jobs.c.batch_id == batch_id, jobs.c.finished_at.is_(None))
     with database.read() as connection:
         return int(connection.execute(query).scalar_one())
+
+
+def live_jobs(database: Database, batch_ids: Sequence[str], job_ids: Container[str] | None = None) -> int:
+    """Return how many jobs of batches, or how many of some of them, have not ended."""
+    query = select(jobs.c.id).where(jobs.c.batch_id.in_(batch_ids), jobs.c.finished_at.is_(None))
+    with database.read() as connection:
+        return sum(job_ids is None or job_id in job_ids for job_id in connection.execute(query).scalars())
 
 
 def _rows(database: Database, query: Select[Any]) -> list[dict[str, Any]]:

@@ -1,16 +1,22 @@
 """The settings, and the one place in the library that reads the environment."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from hashlib import sha256
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
 
 from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
+SECRETS = ("broker_url", "database_url")
+"""Settings that may hold a password; `<NAME>_FILE` names a file to read them from."""
+OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
+"""Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
+COMMANDS = (
+    "TRANSCRIBE", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "COMPLETION", "VERSION",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +68,40 @@ class Settings:
     fake_cost_mode: str = "sleep"
 
     @classmethod
-    def from_env(cls, environ: Mapping[str, str] | None = None) -> Self:
+    def from_env(
+        cls, environ: Mapping[str, str] | None = None, *, configured: Mapping[str, object] | None = None
+    ) -> Self:
         """Read `VOICEJOBS_*` (and the XDG folders) from `environ`, by default the process environment.
 
+        Args:
+            environ: the variables.
+            configured: values of fields for which there is no variable; files of a configuration give them.
+
         Raises:
-            BadOption: a value has the wrong form, or a name with our prefix is unknown.
+            BadOption: a value has the wrong form, a name with our prefix is unknown, or a secret has two values.
         """
         env = os.environ if environ is None else environ
-        defaults: dict[str, object] = {
-            "state_dir": _base_dir(env, "XDG_STATE_HOME", ".local/state") / "voicejobs",
-            "models_dir": _base_dir(env, "XDG_CACHE_HOME", ".cache") / "voicejobs" / "models",
+        values: dict[str, object] = {
+            "state_dir": base_dir(env, "XDG_STATE_HOME", ".local/state") / "voicejobs",
+            "models_dir": base_dir(env, "XDG_CACHE_HOME", ".cache") / "voicejobs" / "models",
+            **(configured or {}),
         }
-        known = {PREFIX + field.name.upper(): field for field in fields(cls)}
+        known = {PREFIX + field.name.upper(): field.name for field in fields(cls)}
+        files = {PREFIX + name.upper() + "_FILE": name for name in SECRETS}
         for name, text in env.items():
             if not name.startswith(PREFIX) or text == "":
                 continue
-            field = known.get(name)
-            if field is None:
-                raise BadOption(f"{name} is no setting of voicejobs", hint="docs/settings.md lists the settings.")
-            defaults[field.name] = _coerce(name, str(field.type), text)
-        return cls(**defaults)  # type: ignore[arg-type]
+            if name in known:
+                values[known[name]] = coerce(known[name], text, label=name)
+            elif name in files:
+                if env.get(name.removesuffix("_FILE")):
+                    raise BadOption(
+                        f"{name} and {name.removesuffix('_FILE')} are both set", hint="Unset one of the two."
+                    )
+                values[files[name]] = read_secret(Path(text).expanduser(), label=name)
+            elif not is_of_the_command_line(name):
+                raise BadOption(f"{name} is no setting of voicejobs", hint=_hint(name, [*known, *files]))
+        return cls(**values)  # type: ignore[arg-type]
 
     def to_env(self) -> dict[str, str]:
         """Return the environment that makes `from_env` give these settings again, for child processes."""
@@ -104,6 +124,9 @@ class Settings:
     @property
     def runtime_dir(self) -> Path:
         """Return a short private folder for sockets: a unix socket path holds 107 bytes at most."""
+        import tempfile  # noqa: PLC0415 - `voicejobs --help` needs the settings' names, and must be quick
+        from hashlib import sha256  # noqa: PLC0415
+
         digest = sha256(os.fsencode(self.state_dir.absolute())).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"voicejobs-{os.getuid()}-{digest}"
 
@@ -113,20 +136,63 @@ class Settings:
         return self.database_url or f"sqlite:///{self.state_dir / 'voicejobs.db'}"
 
 
+def environment() -> Mapping[str, str]:
+    """Return the environment of this process, for the few places that need names which are no settings."""
+    return os.environ
+
+
 def inherited_environment() -> dict[str, str]:
     """Return a copy of the process environment without our settings, to build that of a child process."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
-def _base_dir(env: Mapping[str, str], variable: str, fallback: str) -> Path:
+def is_of_the_command_line(variable: str) -> bool:
+    """Tell whether a variable with our prefix is read by the command line: it sets an option, and no setting."""
+    name = variable.removeprefix(PREFIX)
+    return name in OF_THE_COMMAND_LINE or name.startswith(tuple(f"{command}_" for command in COMMANDS))
+
+
+def read_secret(path: Path, *, label: str) -> str:
+    """Return what a file holds, without the end of its line.
+
+    Raises:
+        BadOption: it cannot be read, or is empty.
+    """
+    try:
+        text = path.read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise BadOption(f"{label}: {path} cannot be read: {reason}", hint="Check the path and its rights.") from error
+    if not text:
+        raise BadOption(f"{label}: {path} is empty", hint="It must hold the value of the setting, and nothing else.")
+    return text
+
+
+def _hint(name: str, known: list[str]) -> str:
+    """Return the hint for a name that is no setting."""
+    near = get_close_matches(name, known, n=1)
+    return (f"Did you mean {near[0]}? " if near else "") + "docs/settings.md lists the settings."
+
+
+def base_dir(env: Mapping[str, str], variable: str, fallback: str) -> Path:
     """Return the XDG folder, which the specification wants absolute."""
     value = env.get(variable, "")
     return Path(value) if value.startswith("/") else Path(env.get("HOME") or str(Path.home())) / fallback
 
 
-def _coerce(name: str, kind: str, text: str) -> object:
-    """Convert the text of a variable to the type of its field."""
-    kind = kind.removeprefix("<class '").removesuffix("'>").rsplit(".", maxsplit=1)[-1]
+def kind_of(name: str) -> str:
+    """Return the type of a setting: bool, int, float, str or Path."""
+    (kind,) = (str(field.type) for field in fields(Settings) if field.name == name)
+    return kind.removeprefix("<class '").removesuffix("'>").rsplit(".", maxsplit=1)[-1]
+
+
+def coerce(name: str, text: str, *, label: str) -> object:
+    """Convert the text of a variable, which errors call `label`, to the type of the setting `name`.
+
+    Raises:
+        BadOption: it has another form.
+    """
+    kind = kind_of(name)
     try:
         if kind == "bool":
             return {
@@ -145,7 +211,7 @@ def _coerce(name: str, kind: str, text: str) -> object:
             return text
         return _not_negative({"int": int, "float": float}[kind](text))
     except (KeyError, ValueError, RuntimeError):
-        raise BadOption(f"{name}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
+        raise BadOption(f"{label}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
 
 
 def _not_negative(value: float) -> float:
@@ -156,5 +222,5 @@ def _not_negative(value: float) -> float:
 
 
 def _to_text(value: object) -> str:
-    """Write a value as `_coerce` reads it."""
+    """Write a value as `coerce` reads it."""
     return ("1" if value else "0") if isinstance(value, bool) else str(value)

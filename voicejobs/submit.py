@@ -2,8 +2,10 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import stat
+import time
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Literal
@@ -11,18 +13,21 @@ from typing import Any, Literal
 from sqlalchemy import Connection, select, update
 
 from voicejobs import canvas
-from voicejobs.errors import EmptyFile, InputError, NoSuchRecord, NotFound, Unreadable
+from voicejobs.errors import EmptyFile, InputChanged, InputError, NoSuchRecord, NotAudio, NotFound, Unreadable
 from voicejobs.formats import extension
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewJob
-from voicejobs.store.paths import decode_path, display_name, encode_path
+from voicejobs.store.paths import HASH8, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
 
 HASH_NAME = "sha256"
+HASH8_DIGITS = 8
+SETTLE_S = 0.5
+"""A file that was written to within this time is looked at again once the time is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +38,13 @@ class InputFile:
         path: absolute path, as the operating system has it.
         name: how people know it, for example its path below the folder they named.
         target: absolute path of the output files without their endings; empty for none.
+        error: what is known to be wrong with it; it is not read then.
     """
 
     path: str
     name: str
     target: str = ""
+    error: InputError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +52,17 @@ class Accepted:
     """Tell what became of a file.
 
     `submitted`: a new job. `joined`: a live job, of another batch, does the same. `done`: nothing is left to do, and
-    `outputs` are those of the earlier job. `refused`: see `error`.
+    `outputs` are those of the earlier job. `left_out`: its hash is one of those to leave out. `refused`: see `error`.
     """
 
     file: InputFile
-    outcome: Literal["submitted", "joined", "done", "refused"]
+    outcome: Literal["submitted", "joined", "done", "left_out", "refused"]
     job_id: str = ""
     batch_id: str = ""
     outputs: Sequence[Mapping[str, Any]] = ()
     error: InputError | None = None
+    sha256: str = ""
+    size: int = 0
 
 
 @dataclass(slots=True)
@@ -69,6 +78,7 @@ class Submission:
         label: how people know the batch.
         lane: `bulk` or `interactive`.
         force: do again what is done, and replace files that are in the way.
+        leave_out: SHA-256 of contents that are not to be submitted.
     """
 
     database: Database
@@ -77,6 +87,7 @@ class Submission:
     label: str = ""
     lane: str = "bulk"
     force: bool = False
+    leave_out: Container[str] = ()
     batch_id: str = ""
     _seq: int = 0
     _inputs_of_last: str = field(init=False)
@@ -91,6 +102,11 @@ class Submission:
             with self.database.begin() as connection:
                 rows.seal_batch(connection, self.batch_id)
 
+    def begin_anew(self) -> None:
+        """Put the files that follow into a batch of their own: a sealed one takes no more."""
+        self.batch_id = ""
+        self._seq = 0
+
     def settle(self) -> None:
         """Complete the batch if all its jobs have ended, without waiting for the upkeep of a worker."""
         with self.database.begin() as connection:
@@ -98,12 +114,8 @@ class Submission:
 
     def add(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
-        read = [(file, _read(file)) for file in files]
-        keyed = [_Keyed(self, file, *found) for file, found in read if not isinstance(found, InputError)]
-        refused = [self._refused_job(file, found) for file, found in read if isinstance(found, InputError)]
-        accepted = {
-            file.path: Accepted(file, "refused", error=found) for file, found in read if isinstance(found, InputError)
-        }
+        accepted, keyed = self._read_all(files)
+        refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
             known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
             fresh = _sort_out(keyed, known, accepted)
@@ -111,10 +123,38 @@ class Submission:
                 self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
             reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
-            rows.insert_jobs(connection, self.batch_id, [*new, *refused])
+            failed = [self._refused_job(file, error) for file, error in refused]
+            rows.insert_jobs(connection, self.batch_id, [*new, *failed])
+        for (file, error), job in zip(refused, failed, strict=True):
+            accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
         for item, job in zip(fresh, new, strict=True):
-            accepted[item.file.path] = Accepted(item.file, "submitted", job.id, self.batch_id)
+            accepted[item.file.path] = item.accepted("submitted", job.id, self.batch_id)
         return [accepted[file.path] for file in files]
+
+    def preview(self, files: Sequence[InputFile]) -> list[Accepted]:
+        """Tell what `add` would make of some files, without writing anything; a new job has no id then."""
+        accepted, keyed = self._read_all(files)
+        with self.database.read() as connection:
+            known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
+        for item in _sort_out(keyed, known, accepted):
+            accepted[item.file.path] = item.accepted("submitted")
+        return [accepted[file.path] for file in files]
+
+    def _read_all(self, files: Sequence[InputFile]) -> "tuple[dict[str, Accepted], list[_Keyed]]":
+        """Read files; return what is settled by that alone, by path, and the others with their keys."""
+        settled: dict[str, Accepted] = {}
+        keyed = []
+        for file, found in _settled([(file, _read(file)) for file in files]):
+            if isinstance(found, InputError):
+                settled[file.path] = Accepted(file, "refused", error=found)
+                continue
+            placed = replace(file, target=file.target.replace(HASH8, found.sha256[:HASH8_DIGITS]))
+            item = _Keyed(self, placed, found)
+            if found.sha256 in self.leave_out:
+                settled[file.path] = item.accepted("left_out")
+            else:
+                keyed.append(item)
+        return settled, keyed
 
     def _refused_job(self, file: InputFile, error: InputError) -> NewJob:
         """Return the row of a job that has failed before it began, so that the batch tells of every file."""
@@ -128,7 +168,7 @@ class Submission:
             source={**encode_path(file.path), "name": display_name(file.name), "size": 0, "mtime_ns": 0},
             source_name=display_name(file.name),
             step_runs=(),
-            target=display_name(file.target),
+            target=display_name(file.target.replace(HASH8, "")),
             error=error,
         )
 
@@ -176,17 +216,36 @@ class Submission:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """Tell what was read of a file."""
+
+    sha256: str
+    size: int
+    mtime_ns: int
+
+
 class _Keyed:
     """Hold a readable file with its hash and keys."""
 
     __slots__ = ("done_key", "file", "mtime_ns", "result_key", "sha256", "size")
 
-    def __init__(self, submission: Submission, file: InputFile, digest: str, size: int, mtime_ns: int) -> None:
+    def __init__(self, submission: Submission, file: InputFile, content: _Content) -> None:
         self.file = file
-        self.sha256 = digest
-        self.size = size
-        self.mtime_ns = mtime_ns
-        self.done_key, self.result_key = submission.keys(digest)
+        self.sha256 = content.sha256
+        self.size = content.size
+        self.mtime_ns = content.mtime_ns
+        self.done_key, self.result_key = submission.keys(content.sha256)
+
+    def accepted(
+        self,
+        outcome: Literal["submitted", "joined", "done", "left_out"],
+        job_id: str = "",
+        batch_id: str = "",
+        outputs: Sequence[Mapping[str, Any]] = (),
+    ) -> Accepted:
+        """Tell what became of the file."""
+        return Accepted(self.file, outcome, job_id, batch_id, outputs, sha256=self.sha256, size=self.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,25 +268,89 @@ def _sort_out(
         if match is None:
             fresh.append(item)
         elif match.state == JobState.SUCCEEDED:
-            accepted[item.file.path] = Accepted(item.file, "done", match.id, match.batch_id, match.outputs)
+            accepted[item.file.path] = item.accepted("done", match.id, match.batch_id, match.outputs)
         else:
-            accepted[item.file.path] = Accepted(item.file, "joined", match.id, match.batch_id)
+            accepted[item.file.path] = item.accepted("joined", match.id, match.batch_id)
     return fresh
 
 
-def _read(file: InputFile) -> tuple[str, int, int] | InputError:
-    """Return SHA-256, size and time of a file, or why it cannot be read."""
+def _read(file: InputFile) -> _Content | InputError:
+    """Return hash, size and time of a file, or why it cannot be read."""
+    if file.error is not None:
+        return file.error
     name = display_name(file.name)
     try:
-        with Path(file.path).open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            if status.st_size == 0:
-                return EmptyFile(f"{name} holds no bytes")
-            return file_digest(stream, HASH_NAME).hexdigest(), status.st_size, status.st_mtime_ns
+        # O_NONBLOCK: what is a file now may have become a pipe, and opening one would wait for its writer for ever.
+        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            _demand_content(name, status)
+            with os.fdopen(descriptor, "rb", closefd=False) as stream:
+                digest = file_digest(stream, HASH_NAME).hexdigest()
+            after = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+    except InputError as error:
+        return error
     except FileNotFoundError:
         return NotFound(f"{name} is not there")
     except OSError as error:
         return Unreadable(f"{name} cannot be read: {error.strerror}")
+    content = _Content(digest, status.st_size, status.st_mtime_ns)
+    return content if _is_unchanged(content, after) else _still_written(file)
+
+
+def _demand_content(name: str, status: os.stat_result) -> None:
+    """Refuse what is no file with something in it.
+
+    Raises:
+        Unreadable, NotAudio, EmptyFile: it is a folder, a pipe or a device, or empty.
+    """
+    if stat.S_ISDIR(status.st_mode):
+        raise Unreadable(f"{name} is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise NotAudio(f"{name} is not a regular file", hint="Name a file that holds a recording.")
+    if status.st_size == 0:
+        raise EmptyFile(f"{name} holds no bytes")
+
+
+def _settled(
+    read: Sequence[tuple[InputFile, _Content | InputError]],
+) -> list[tuple[InputFile, _Content | InputError]]:
+    """Refuse files that are still being written: those changed a moment ago are looked at again a moment later."""
+    now = time.time()
+    ages = {
+        file.path: now - found.mtime_ns / 1e9 for file, found in read if isinstance(found, _Content)
+    }  # by the clock of the file system, which may go otherwise: a small age either way is recent
+    recent = {path: age for path, age in ages.items() if abs(age) < SETTLE_S}
+    if not recent:
+        return list(read)
+    time.sleep(SETTLE_S - max(0.0, min(recent.values())))
+    return [(file, _look_again(file, found) if file.path in recent else found) for file, found in read]
+
+
+def _look_again(file: InputFile, found: _Content | InputError) -> _Content | InputError:
+    """Return what was found, unless the file has changed since."""
+    try:
+        status = Path(file.path).stat()
+    except OSError as error:
+        return NotFound(f"{display_name(file.name)} is no longer there: {error.strerror}")
+    if isinstance(found, InputError) or _is_unchanged(found, status):
+        return found
+    return _still_written(file)
+
+
+def _is_unchanged(content: _Content, status: os.stat_result) -> bool:
+    """Tell whether a file has the size and the time that it had when it was read."""
+    return (status.st_size, status.st_mtime_ns) == (content.size, content.mtime_ns)
+
+
+def _still_written(file: InputFile) -> InputChanged:
+    """Return the error for a file that changes under us."""
+    return InputChanged(
+        f"{display_name(file.name)} is still being written: it changed while it was read",
+        hint="Run the command again once whatever writes the file is done.",
+    )
 
 
 def _jobs_by_key(connection: Connection, keys: Sequence[str]) -> dict[tuple[str, str], list[_Known]]:

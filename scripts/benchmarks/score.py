@@ -5,9 +5,12 @@ import unicodedata
 from pathlib import Path
 
 import jiwer
+import opencc
 
 UNSPACED_LANGUAGES = {"zh", "ja", "th", "yue"}
 """Languages whose words no blank divides: characters are counted there."""
+HAN_LANGUAGES = {"zh", "ja", "yue"}
+"""Languages whose characters are compared in their simplified form: which one a model writes says nothing."""
 
 
 def normalise(text: str) -> str:
@@ -32,10 +35,18 @@ def pooled_error_rate(references: dict[str, str], folder: Path, language: str) -
     names = [name for name in references if normalise(references[name])]
     if not names:
         return 0.0
-    expected = [normalise(references[name]) for name in names]
-    heard = [normalise(_read(folder / f"{name}.txt")) for name in names]
+    expected = [comparable(references[name], language) for name in names]
+    heard = [comparable(_read(folder / f"{name}.txt"), language) for name in names]
     measure = jiwer.cer if language in UNSPACED_LANGUAGES else jiwer.wer
     return float(measure(expected, heard))
+
+
+def comparable(text: str, language: str) -> str:
+    """Return the normalised text; without blanks, and in simplified characters, where the language wants that."""
+    if language in HAN_LANGUAGES:
+        text = opencc.OpenCC("t2s").convert(text)
+    text = normalise(text)
+    return text.replace(" ", "") if language in UNSPACED_LANGUAGES else text
 
 
 def _read(path: Path) -> str:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -38,11 +39,13 @@ class Tree:
         folder: a new folder of this test.
         settings: further settings, by their full names.
         shared_state: a state folder that others use as well; by default `state` in `folder`.
+        launcher: words in front of each command, such as those of `powerless`.
     """
 
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
     shared_state: Path | None = None
+    launcher: Sequence[str] = ()
     _started: "list[subprocess.Popen[bytes]]" = field(default_factory=list)
 
     @property
@@ -74,7 +77,7 @@ class Tree:
     ) -> "subprocess.Popen[bytes]":
         """Start the command in a session of its own."""
         process = subprocess.Popen(
-            [COMMAND, *arguments],
+            [*self.launcher, COMMAND, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=stdout,
             stderr=stderr,
@@ -177,6 +180,25 @@ def missing(reason: str) -> NoReturn:
     if IN_CI:
         pytest.fail(f"{reason} (and CI=true)", pytrace=False)
     pytest.skip(reason)
+
+
+def powerless() -> Sequence[str]:
+    """Return the words that make a command obey the rights of files, which root does not; skip where nothing does.
+
+    Another user could not run an interpreter that lies in root's home. Without these two capabilities root is to files
+    what anybody else is to his own.
+    """
+    if os.geteuid() != 0:
+        return ()
+    setpriv = shutil.which("setpriv")
+    lost = "-dac_override,-dac_read_search"
+    words = [str(setpriv), f"--bounding-set={lost}", f"--inh-caps={lost}"]
+    with tempfile.NamedTemporaryFile() as locked:
+        Path(locked.name).chmod(0)
+        able = setpriv is not None and subprocess.run([*words, "true"], check=False).returncode == 0
+        if not able or subprocess.run([*words, "cat", locked.name], capture_output=True, check=False).returncode == 0:
+            missing("root cannot give up its power over files here (setpriv)")
+    return words
 
 
 def shared_speech(*names: str) -> list[Path]:

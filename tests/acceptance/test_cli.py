@@ -2,20 +2,18 @@
 
 import json
 import os
-import pty
-import re
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.acceptance.conftest import MakeTree
 from tests.acceptance.harness import RATE_HZ, Tree, example_speech, files_below, speech_files, wait_for, write_recording
+from tests.acceptance.terminal import CTRL_C, Screen, on_terminal, terminal
 
 TIMEOUT_S = 90
 pytestmark = [pytest.mark.services, pytest.mark.timeout(TIMEOUT_S)]
@@ -331,65 +329,12 @@ def test_a_lost_output_is_written_again_without_recognising(desk: Tree, inputs: 
 # --- progress ---
 
 
-class Screen:
-    """Hold what a terminal would show at the end: enough of one for what rich writes."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = [""]
-        self.row = self.column = 0
-        self.cursor_is_shown = True
-
-    def feed(self, text: str) -> "Screen":
-        """Write a text with its control sequences."""
-        for part in re.findall(r"\x1b\[[?0-9;]*[A-Za-z]|[\r\n]|[^\x1b\r\n]+|\x1b", text):
-            if part.startswith("\x1b"):
-                self._control(part[2:-1], part[-1])
-            elif part == "\r":
-                self.column = 0
-            elif part == "\n":
-                self.row, self.column = self.row + 1, 0
-                self.lines += [""] * (self.row + 1 - len(self.lines))
-            else:
-                line = self.lines[self.row].ljust(self.column)
-                self.lines[self.row] = line[: self.column] + part + line[self.column + len(part) :]
-                self.column += len(part)
-        return self
-
-    def _control(self, numbers: str, letter: str) -> None:
-        """Obey one sequence."""
-        if letter == "A":
-            self.row = max(0, self.row - int(numbers or 1))
-        elif letter == "K":
-            self.lines[self.row] = "" if numbers == "2" else self.lines[self.row][: self.column]
-        elif letter in "lh" and numbers == "?25":
-            self.cursor_is_shown = letter == "h"
-        else:
-            assert letter == "m", f"the test knows no {letter}"
-
-
-def _on_terminal(tree: Tree, words: list[Any]) -> tuple[int, str, bytes]:
-    """Run a command whose standard error is a terminal; return code, what the terminal got, and standard output."""
-    master, slave = pty.openpty()
-    tree.settings = {**tree.settings, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
-    process = tree.start(*words, stderr=slave)
-    os.close(slave)
-    seen = b""
-    try:
-        while data := os.read(master, 65536):
-            seen += data
-    except OSError:  # Linux says so when the last writer has left
-        pass
-    os.close(master)
-    stdout, _ = process.communicate(timeout=10)
-    return process.returncode, seen.decode(), stdout
-
-
 def test_progress_on_a_terminal_leaves_only_lines_about_files(make_tree: MakeTree) -> None:
     """Bars move while it runs and are gone afterwards, the cursor is back, and standard output stays empty."""
     tree = make_tree(VOICEJOBS_FAKE_COST_BASE_S="0.5")
     speech_files(tree.folder / "in", 3)
     words = ["transcribe", tree.folder / "in", "-o", tree.out, "--engine", "fake"]
-    code, seen, stdout = _on_terminal(tree, words)
+    code, seen, stdout = on_terminal(tree, words)
     assert (code, stdout) == (0, b"")
     assert "\u2501" in seen, "there was a bar"
     screen = Screen().feed(seen)
@@ -402,23 +347,12 @@ def test_ctrl_c_on_a_terminal_gives_the_cursor_back(make_tree: MakeTree) -> None
     """An interrupted display is taken down, too."""
     tree = make_tree(VOICEJOBS_FAKE_COST_BASE_S="30")
     speech_files(tree.folder / "in", 2)
-    master, slave = pty.openpty()
-    tree.settings = {**tree.settings, "TERM": "xterm-256color", "COLUMNS": "100"}
-    process = tree.start("transcribe", tree.folder / "in", "-o", tree.out, "--engine", "fake", stderr=slave)
-    os.close(slave)
-    wait_for(lambda: [job for job in tree.show("job", "list") if job["state"] == "running"], "a running job")
-    process.send_signal(signal.SIGINT)
-    seen = b""
-    try:
-        while data := os.read(master, 65536):
-            seen += data
-    except OSError:
-        pass
-    os.close(master)
-    process.communicate(timeout=10)
-    assert process.returncode == 130
-    assert Screen().feed(seen.decode()).cursor_is_shown
-    assert "Traceback" not in seen.decode()
+    with terminal(tree, ["transcribe", tree.folder / "in", "-o", tree.out, "--engine", "fake"]) as shown:
+        wait_for(lambda: [job for job in tree.show("job", "list") if job["state"] == "running"], "a running job")
+        shown.press(CTRL_C)
+    assert shown.process.returncode == 130
+    assert shown.screen.cursor_is_shown
+    assert "Traceback" not in shown.text
 
 
 # --- show ---

@@ -48,3 +48,12 @@ def test_no_command_imports_a_model_library(tree: Tree) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=tree.environment)
         loaded = {name.partition(".")[0] for name in done.stderr.split()}
         assert not loaded & {"torch", "ctranslate2", "onnxruntime", "faster_whisper", "av", "piper"}, arguments
+
+
+def test_help_of_transcribe_needs_no_database() -> None:
+    """Nor do bars, servers' clients and decoders load before they are used."""
+    code = "import sys; from voicejobs.cli.main import run; run(sys.argv[1:]); print(*sys.modules, file=sys.stderr)"
+    words = [sys.executable, "-c", code, "transcribe", "--help"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stderr.split()}
+    assert not loaded & (set(HEAVY) - {"numpy"})

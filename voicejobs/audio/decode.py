@@ -9,18 +9,18 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from voicejobs.audio import accept
+from voicejobs.audio.container import choose_stream, opened
 from voicejobs.audio.mix import Mixer, Samples, to_float, to_pcm
 from voicejobs.audio.resample import Resampler
 from voicejobs.audio.timeline import Timeline
 from voicejobs.audio.types import Pcm
-from voicejobs.errors import BadOption, Damaged, EmptyFile, NoAudioStream, NotAudio, TooLong, Unreadable
+from voicejobs.errors import BadOption, Damaged, EmptyFile, TooLong, Unreadable
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ ChannelMode = Literal["mix", "split", "left", "right"]
 BLOCK_S = 5.0
 MAX_SPLIT_CHANNELS = 8
 MAX_READ_ERRORS = 100
+MOST_UNDECODABLE = 20
+"""Packets that cannot be decoded, for each that can, beyond which the file is no recording."""
 _BYTES_PER_SAMPLE = 2
 _NUMPY_FORMATS = frozenset({"u8", "u8p", "s16", "s16p", "s32", "s32p", "flt", "fltp", "dbl", "dblp"})
 # PyAV walks the planes of a frame up to a null pointer that FFmpeg only promises below eight of them.
@@ -111,27 +113,50 @@ def decode(path: str | os.PathLike[str], options: DecodeOptions) -> "Iterator[De
     """
     name = accept.printable(path)
     look = accept.look_at(path)
-    with _opened(path, name, look) as container:
-        stream = _choose_stream(container, name)
-        yield DecodedAudio(container, stream, options, name)
+    with opened(path, name, look) as container:
+        stream = choose_stream(container, name)
+        if container.format.name == "gsm":
+            accept.check_gsm(name, look)
+        codec = stream.codec_context
+        accept.check_header(name, codec.sample_rate, codec.layout.nb_channels, look)
+        yield DecodedAudio(container, stream, options, name, starts_at_zero=look.counts_from_zero)
 
 
 class DecodedAudio:
     """Read an open recording: `info` first, then `blocks`; `samples` counts what came out of each channel.
 
     `skipped_packets` counts what could not be decoded; gaps that it leaves are filled with silence.
+
+    Args:
+        container: what was opened.
+        stream: the sound track to decode.
+        options: what to make of it.
+        name: the file's name as text, for messages.
+        starts_at_zero: the clock of the container starts at 0, rather than at the first time stamp in it.
     """
 
-    def __init__(self, container: "InputContainer", stream: "AudioStream", options: DecodeOptions, name: str) -> None:
+    def __init__(
+        self,
+        container: "InputContainer",
+        stream: "AudioStream",
+        options: DecodeOptions,
+        name: str,
+        *,
+        starts_at_zero: bool = False,
+    ) -> None:
         self._container = container
         self._stream = stream
         self._options = options
         self._name = name
         self.samples = 0
         self.skipped_packets = 0
+        self._decoded = 0
+        self._undecodable = 0
+        start_s = (container.start_time or 0) / _MICROSECONDS
+        self._origin_s = min(0.0, start_s) if starts_at_zero else start_s
         self.info = self._describe()
         clocked = not accept.CLOCKED_FORMATS.isdisjoint(self.info.container.split(","))
-        self._timeline = Timeline((container.start_time or 0) / _MICROSECONDS, clocked=clocked)
+        self._timeline = Timeline(self._origin_s, clocked=clocked)
 
     def blocks(self) -> Iterator[tuple[Pcm, ...]]:
         """Yield blocks of about five seconds, one array for each output channel, all of the same length.
@@ -150,17 +175,29 @@ class DecodedAudio:
             yield from self._counted(route.feed(planes))
         if route is not None:
             yield from self._counted(route.finish())
+        self._demand_sound()
+
+    def _demand_sound(self) -> None:
+        """Raise what is wrong where nothing was decoded, or so little of so much that chance explains it.
+
+        A few bytes in a thousand of noise look like a frame of MP3; a recording that is damaged keeps more than that.
+        """
         if self.samples == 0:
             if self.skipped_packets or self.info.claimed_duration_s:
                 raise Damaged(f"{self._name}: none of its sound can be decoded", skipped_packets=self.skipped_packets)
             raise EmptyFile(f"{self._name}: holds no sound (0 samples)")
+        if self._undecodable > MOST_UNDECODABLE * self._decoded:
+            raise Damaged(
+                f"{self._name}: nearly none of its sound can be decoded "
+                f"({self._undecodable} of {self._undecodable + self._decoded} packets cannot)",
+                skipped_packets=self.skipped_packets,
+            )
 
     def _describe(self) -> DecodedInfo:
-        """Check the header and collect what is known before decoding."""
+        """Collect what is known before decoding."""
         stream, container = self._stream, self._container
         codec = stream.codec_context
         rate_hz, channels = codec.sample_rate, codec.layout.nb_channels
-        accept.check_header(self._name, rate_hz, channels)
         split = self._options.channels == "split"
         if split and channels > MAX_SPLIT_CHANNELS:
             raise BadOption(
@@ -169,7 +206,7 @@ class DecodedAudio:
             )
         offset_s = 0.0
         if stream.start_time is not None and stream.time_base is not None:
-            offset_s = float(stream.start_time * stream.time_base) - (container.start_time or 0) / _MICROSECONDS
+            offset_s = float(stream.start_time * stream.time_base) - self._origin_s
         duration = container.duration
         return DecodedInfo(
             codec=codec.name,
@@ -238,11 +275,15 @@ class DecodedAudio:
 
         for packet in self._packets():
             try:
-                yield from (frame for frame in packet.decode() if frame.samples)
+                frames = [frame for frame in packet.decode() if frame.samples]
             except MemoryError:
                 raise
             except av.error.FFmpegError:
                 self.skipped_packets += 1
+                self._undecodable += 1
+                continue
+            self._decoded += bool(frames)
+            yield from frames
 
     def _packets(self) -> "Iterator[av.Packet[AudioStream]]":
         """Read packets; after a damaged stretch of the container reading goes on, as long as that leads anywhere."""
@@ -326,75 +367,6 @@ class _Route:
         # The number of channels may change in mid-stream; the number of signals may not.
         missing = [np.zeros(samples, dtype=np.float32)] * (len(self._resamplers) - channels)
         return [*block[: len(self._resamplers)], *missing]
-
-
-@contextmanager
-def _opened(path: str | os.PathLike[str], name: str, look: accept.Look) -> "Iterator[InputContainer]":
-    """Open the container under the allow-lists, and close it at the end."""
-    import av
-
-    options = {"format_whitelist": ",".join(accept.FORMATS), "protocol_whitelist": "file"}
-    if look.plain_wav:
-        # FFmpeg would search up to 2500 packets for DTS hidden in PCM: 1 to 20 ms for each file.
-        options["max_probe_packets"] = "1"
-    absolute = os.path.abspath(path)  # noqa: PTH100 - resolving links is the caller's choice
-    with _ffmpeg_name(absolute) as (url, forced_format):
-        try:
-            container = av.open(url, format=forced_format, options=options, metadata_errors="replace")
-        except MemoryError:
-            raise
-        except (av.error.FFmpegError, OSError) as error:
-            if error.errno in {errno.EIO, errno.ESTALE, errno.EACCES, errno.ENOENT}:
-                raise accept.reading_error(name, OSError(error.errno, error.strerror)) from error
-            raise accept.refusal(name, look) from error
-        with container:
-            yield container
-
-
-@contextmanager
-def _ffmpeg_name(absolute: str) -> Iterator[tuple[str, str | None]]:
-    """Yield (URL, format) under which FFmpeg opens this very file and takes nothing in its name for a command.
-
-    A name that is not UTF-8 cannot cross PyAV: the file is opened here and named by its descriptor. Its ending is
-    lost by that, and with it the one format that FFmpeg knows by ending alone.
-    """
-    try:
-        absolute.encode()
-    except UnicodeEncodeError:
-        fd = os.open(absolute, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            yield f"file:/dev/fd/{fd}", "gsm" if Path(absolute).suffix.lower() == ".gsm" else None
-        finally:
-            os.close(fd)
-    else:
-        yield f"file:{absolute}", None
-
-
-def _choose_stream(container: "InputContainer", name: str) -> "AudioStream":
-    """Return the audio stream to decode: the first that is marked as default, else the first; commentary comes last."""
-    from av.stream import Discard, Disposition
-
-    aside = Disposition.comment | Disposition.visual_impaired | Disposition.clean_effects
-    streams = list(container.streams.audio)
-    if not streams:
-        raise NoAudioStream(f"{name}: has no sound track")
-    accepted = [stream for stream in streams if getattr(stream.codec_context, "name", None) in accept.CODECS]
-    if not accepted:
-        codec = getattr(streams[0].codec_context, "name", "unknown")
-        raise NotAudio(f"{name}: its sound is coded as {codec}, which voicejobs does not decode", codec=codec)
-    chosen = min(
-        accepted,
-        key=lambda stream: (
-            bool(stream.disposition & aside),
-            not stream.disposition & Disposition.default,
-            stream.index,
-        ),
-    )
-    for stream in container.streams:
-        if stream.index != chosen.index:
-            stream.discard = Discard.all
-    chosen.codec_context.thread_count = 1
-    return chosen
 
 
 def _to_planes(frame: "av.AudioFrame") -> NDArray[Any]:

@@ -2,14 +2,15 @@
 
 import click
 
+from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import EXIT_PROBLEMS_FOUND, complain
+from voicejobs.cli.spelling import Group
 from voicejobs.errors import SchemaMismatch
-from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.database import Database
 
 
-@click.group()
+@click.group(cls=Group)
 def db() -> None:
     """Migrate the database, or check it."""
 
@@ -17,7 +18,7 @@ def db() -> None:
 @db.command()
 def upgrade() -> None:
     """Bring the database to the revision of this version; does nothing where it is there."""
-    database = Database(Settings.from_env().effective_database_url)
+    database = Database(current_settings().effective_database_url)
     before = migrate.current_revision(database)
     migrate.upgrade(database)
     click.echo(f"The database is at revision {migrate.HEAD}" + (f" (was {before})" if before != migrate.HEAD else ""))
@@ -26,7 +27,7 @@ def upgrade() -> None:
 @db.command()
 def check() -> None:
     """Fail where the database is not at the revision of this version, or its tables differ from it."""
-    database = Database(Settings.from_env().effective_database_url)
+    database = Database(current_settings().effective_database_url)
     try:
         migrate.check(database)
     except SchemaMismatch as error:

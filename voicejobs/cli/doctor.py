@@ -15,8 +15,10 @@ import click
 
 from voicejobs import __version__
 from voicejobs.cli.broker import require_answer
+from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import EXIT_PROBLEMS_FOUND
 from voicejobs.cli.show import print_json
+from voicejobs.cli.spelling import Command
 from voicejobs.embedded import valkey
 from voicejobs.engines.registry import list_engines
 from voicejobs.errors import VoicejobsError
@@ -40,14 +42,14 @@ class Finding:
     fix: str = ""
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def doctor(as_json: bool) -> int:
     """Check Python, packages, engines, models, folders, disk, database and broker.
 
     Exits with 9 where something must be mended.
     """
-    settings = Settings.from_env()
+    settings = current_settings()
     findings = [_guarded(check, settings) for check in _CHECKS]
     if as_json:
         print_json("findings", [asdict(finding) for finding in findings])

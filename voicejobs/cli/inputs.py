@@ -1,16 +1,17 @@
-"""Find the inputs of a command, and name their outputs: the tree is mirrored, and no two inputs share a name."""
+"""Find the inputs of a command: files, folders, patterns and lists of them; and say what was left aside, and why."""
 
 import os
 import stat
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from voicejobs.errors import BadOption, NotAudio, NotFound, Unreadable
+from voicejobs.audio import accept
+from voicejobs.cli.patterns import Pattern, is_pattern, spelled_ending, split_pattern
+from voicejobs.errors import InputError, NotAudio, NotFound, Unreadable
 from voicejobs.store.paths import display_name
-from voicejobs.submit import InputFile
 
 _ENDINGS = (
     "3gp aac ac3 aif aifc aiff amr asf au avi caf eac3 f4a f4v flac gsm m2ts m4a m4b m4r m4v mka mkv mov mp2 mp3 mp4 "
@@ -19,117 +20,324 @@ _ENDINGS = (
 AUDIO_ENDINGS = frozenset(_ENDINGS.split())
 """Endings that make a file in a folder an input; a file that is named itself may end as it likes."""
 
+_ARCHIVES = "7z bz2 cab cpio dmg gz iso jar lz4 lzma rar tar tbz tgz txz xz zip zst"
+ARCHIVE_ENDINGS = frozenset(_ARCHIVES.split())
 SKIPPED_FOLDERS = frozenset({"__MACOSX", ".voicejobs"})
+STDIN = "-"
+
+REASONS = {
+    "archive": "an archive: unpack it, and name the folder",
+    "excluded": "matches --exclude",
+    "not_included": "matches no --include",
+    "too_small": "smaller than --min-size",
+    "special": "a pipe, socket or device",
+    "output_folder": "the output folder",
+    "exists": "its outputs exist",
+    "archived": "named in the archive",
+    "not_failed": "did not fail before",
+}
+"""Why a file is not transcribed, by the code that `--json` gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Name an input: its path, and its place below the folder that was named."""
+    """Name an input: its path, its place below what was named, and what is known to be wrong with it."""
 
     path: str
     relative: str
+    error: InputError | None = None
 
 
-def find_inputs(paths: Sequence[str]) -> list[Found]:
-    """Return the regular files that `paths` name or hold, each once, folders searched to their leaves.
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Name a file or folder that is left aside for a reason that users care for."""
 
-    Inside folders, hidden files and files that do not end like audio are passed over, and links to folders are not
-    followed. Several folders keep their own names in front, so that they do not mix.
+    name: str
+    reason: str
 
-    Raises:
-        NotFound, Unreadable, NotAudio: a path that was named does not exist, cannot be listed, or is a pipe or device.
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Say what a search takes.
+
+    Args:
+        recursive: whether folders are searched to their leaves.
+        include: where given, only what one of them matches is taken.
+        exclude: what one of them matches is left aside.
+        min_size: bytes that an input must have.
+        barred: absolute path of a folder that is not entered, unless it is named itself.
+        stdin: gives the input that `-` stands for.
     """
-    folders = [path for path in paths if Path(path).is_dir()]
-    found: dict[str, Found] = {}
-    for path in paths:
-        if path in folders:
-            prefix = Path(os.path.abspath(path)).name if len(set(folders)) > 1 else ""  # noqa: PTH100 - no links resolved
-            for one in _walk(path, prefix):
-                found.setdefault(one.path, one)
-        elif os.path.lexists(path):
-            _demand_regular(path)
-            absolute = os.path.abspath(path)  # noqa: PTH100 - the name the user gave, not what a link points to
-            found.setdefault(absolute, Found(absolute, Path(path).name))
+
+    recursive: bool = True
+    include: tuple[Pattern, ...] = ()
+    exclude: tuple[Pattern, ...] = ()
+    min_size: int = 0
+    barred: str = ""
+    stdin: Callable[[], Found] | None = None
+
+
+@dataclass(slots=True)
+class Selection:
+    """Hold what a search has found.
+
+    Args:
+        found: the inputs, each path once.
+        skipped: what was left aside for a reason worth a line.
+        passed_over: how many others were not taken: hidden files, other files, links to folders.
+    """
+
+    found: list[Found] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    passed_over: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """Hold one path as the user gave it; a literal one has no wildcards, whatever its characters."""
+
+    text: str
+    is_literal: bool = False
+
+
+def find_inputs(arguments: Sequence[Argument], search: Search | None = None) -> Selection:
+    """Return what `arguments` name or hold, each file once.
+
+    Inside folders and patterns, hidden files and files that do not end like audio are passed over, and links to
+    folders are not followed. Several folders keep their own names in front, so that they do not mix. What cannot be
+    read is found with its error: it costs the others nothing.
+    """
+    finder = _Finder(search or Search())
+    prefixes = _prefixes([one.text for one in arguments if _is_folder(one.text)])
+    for one in arguments:
+        finder.take(one, prefixes.get(_absolute(one.text), ""))
+    finder.selection.found = list(finder.found.values())
+    return finder.selection
+
+
+class _Finder:
+    """Collect the inputs of one command."""
+
+    def __init__(self, search: Search) -> None:
+        self.search = search
+        self.found: dict[str, Found] = {}
+        self.selection = Selection()
+        self._matched = 0
+        self._spelled = {ending for pattern in search.include if (ending := spelled_ending(pattern.text))}
+
+    def take(self, argument: Argument, prefix: str) -> None:
+        """Take one argument."""
+        path = argument.text
+        if path == STDIN and not argument.is_literal and self.search.stdin is not None:
+            found = self.search.stdin()
+            self.found.setdefault(found.path, found)
+        elif _is_folder(path):
+            _Walk(self, _absolute(path), prefix).run()
+        elif _exists(path):
+            self._take_named(path)
+        elif is_pattern(path) and not argument.is_literal:
+            self._take_pattern(path)
         else:
-            raise NotFound(f"{display_name(path)} is not there")
-    return list(found.values())
+            self._add(path, Path(path).name, NotFound(f"{display_name(path) or repr(path)} is not there"))
+
+    def _add(self, path: str, relative: str, error: InputError | None = None) -> None:
+        """Note an input, unless it was found before."""
+        absolute = _absolute(path)
+        self.found.setdefault(absolute, Found(absolute, relative, error))
+
+    def _skip(self, relative: str, reason: str) -> None:
+        """Note what is left aside."""
+        self.selection.skipped.append(Skipped(relative, reason))
+
+    def _take_named(self, path: str) -> None:
+        """Take a file that the user named: whatever it is called, but nothing that may never end."""
+        name = Path(path).name
+        try:
+            status = Path(path).stat()
+        except OSError:
+            self._add(path, name)  # submission says what is wrong with it
+            return
+        if not stat.S_ISREG(status.st_mode):
+            hint = "Name a file that holds a recording; `-` reads from a pipe."
+            self._add(path, name, NotAudio(f"{display_name(path)} is not a regular file", hint=hint))
+        elif reason := self._refused_by_options(name, status.st_size):
+            self._skip(name, reason)
+        else:
+            self._add(path, name)
+
+    def _take_pattern(self, text: str) -> None:
+        """Take what a pattern matches."""
+        base, below = split_pattern(text)
+        before = self._matched
+        ending = spelled_ending(text)
+        if _is_folder(base):
+            _Walk(self, _absolute(base), "", Pattern(below), {ending} if ending else set()).run()
+        if self._matched == before:
+            self._add(text, text, NotFound(f"{display_name(text)} matches no recording", hint="Check the pattern."))
+
+    def consider(self, path: str, relative: str, name: str, spelled: set[str]) -> None:
+        """Take a file found in a search, or leave it aside."""
+        reason, size = self._judge(path, name, spelled)
+        if reason is None:
+            reason = self._refused_by_options(relative, size)
+        if reason is not None and reason not in REASONS:
+            self.selection.passed_over[reason] += 1
+            return
+        self._matched += 1
+        if reason is None:
+            self._add(path, relative)
+        else:
+            self._skip(relative, reason)
+
+    def _judge(self, path: str, name: str, spelled: set[str]) -> tuple[str | None, int]:
+        """Return why a file is no input, None where it is one, and its size."""
+        ending = name.rpartition(".")[2].lower() if "." in name else ""
+        wanted = ending in AUDIO_ENDINGS or ending in spelled or (ending != "" and ending in self._spelled)
+        if not wanted and ending:
+            return ("archive" if ending in ARCHIVE_ENDINGS else "other"), 0
+        try:
+            status = Path(path).stat()
+        except OSError:
+            # It is named like audio: better an error that names it than silence.
+            return (None if wanted else "other"), self.search.min_size
+        if not stat.S_ISREG(status.st_mode):
+            return ("special" if wanted else "other"), 0
+        if not wanted and not _begins_like_audio(path):
+            return "other", 0
+        return None, status.st_size
+
+    def _refused_by_options(self, relative: str, size: int) -> str | None:
+        """Return which option leaves a file aside, None for none."""
+        if any(pattern.matches(relative) for pattern in self.search.exclude):
+            return "excluded"
+        if self.search.include and not any(pattern.matches(relative) for pattern in self.search.include):
+            return "not_included"
+        return "too_small" if size < self.search.min_size else None
 
 
-def _demand_regular(path: str) -> None:
-    """Refuse what is no file on a disk: reading a pipe or a device may never end.
+@dataclass(slots=True)
+class _Walk:
+    """Search one folder without following links to folders, and without recursion: trees may be deep.
 
-    Raises:
-        NotAudio: it is one of these.
+    What a pattern matches is taken; a folder that it matches is searched as one that was named.
     """
+
+    finder: _Finder
+    root: str
+    prefix: str
+    pattern: Pattern | None = None
+    spelled: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        """Walk through the tree in the order of the names: the files of a folder first, then its folders."""
+        waiting = [(self.root, "", self.pattern is None)]
+        while waiting:
+            path, relative, is_free = waiting.pop()
+            try:
+                with os.scandir(path) as entries:
+                    present = sorted(entries, key=lambda entry: entry.name)
+            except OSError as error:
+                self._cannot_list(path, relative, error)
+                continue
+            folders = []
+            for entry in present:
+                place = _join(relative, entry.name)
+                if self._is_passed_over(entry):
+                    continue
+                matches = is_free or self.pattern is None or self.pattern.matches(place)
+                if not entry.is_dir(follow_symlinks=False):
+                    if matches:
+                        self.finder.consider(entry.path, _join(self.prefix, place), entry.name, self.spelled)
+                elif self._enters(entry.path, place, is_below=is_free, matches=matches):
+                    folders.append((entry.path, place, matches))
+            waiting.extend(reversed(folders))
+
+    def _cannot_list(self, path: str, relative: str, error: OSError) -> None:
+        """Note a folder that the operating system does not show us."""
+        shown = display_name(_join(self.prefix, relative) if relative else path)
+        problem = Unreadable(f"The folder {shown} cannot be listed: {error.strerror}")
+        self.finder.found.setdefault(path, Found(path, shown, problem))
+
+    def _is_passed_over(self, entry: "os.DirEntry[str]") -> bool:
+        """Tell whether an entry is none of our business: hidden, of macOS, or a link to a folder."""
+        over = self.finder.selection.passed_over
+        if entry.name.startswith(".") or entry.name in SKIPPED_FOLDERS:
+            over["hidden"] += 1
+            return True
+        if entry.is_symlink() and _is_folder(entry.path):
+            over["link"] += 1
+            return True
+        return False
+
+    def _enters(self, path: str, place: str, *, is_below: bool, matches: bool) -> bool:
+        """Tell whether a folder is searched: `is_below` one that was named, or towards what the pattern may match."""
+        search = self.finder.search
+        if not matches and (self.pattern is None or not self.pattern.may_match_below(place)):
+            return False
+        if is_below and not search.recursive:
+            self.finder.selection.passed_over["folder"] += 1
+            return False
+        reason = "output_folder" if path == search.barred else ""
+        if any(pattern.matches(place) for pattern in search.exclude):
+            reason = "excluded"
+        if reason:
+            self.finder.selection.skipped.append(Skipped(_join(self.prefix, place) + os.sep, reason))
+        return not reason
+
+
+def holds_audio(folder: str) -> bool:
+    """Tell whether a folder, searched to its leaves, holds a file that ends like audio."""
+    found: Iterator[Any] = os.walk(folder)
+    return any(name.rpartition(".")[2].lower() in AUDIO_ENDINGS for _, _, names in found for name in names)
+
+
+def _begins_like_audio(path: str) -> bool:
+    """Tell whether the first bytes of a file without an ending are those of a recording."""
     try:
-        mode = Path(path).stat().st_mode
-    except OSError:
-        return  # submission says what is wrong with it
-    if not stat.S_ISREG(mode):
-        raise NotAudio(f"{display_name(path)} is not a regular file", hint="Name a file that holds a recording.")
+        look = accept.look_at(path)
+    except InputError:
+        return False
+    return not isinstance(accept.refusal(path, look), NotAudio)
 
 
-def _walk(folder: str, prefix: str) -> Iterator[Found]:
-    """Yield the inputs below a folder, in the order of their names."""
-    root = os.path.abspath(folder)  # noqa: PTH100 - see above
-
-    def give_up(error: OSError) -> None:
-        if error.filename == root:
-            raise Unreadable(f"{display_name(folder)} cannot be listed: {error.strerror}")
-
-    for current, folders, files in os.walk(root, onerror=give_up):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in SKIPPED_FOLDERS)
-        for name in sorted(files):
-            path = os.path.join(current, name)  # noqa: PTH118 - pathlib would tidy names that must stay as they are
-            if _is_input(path, name):
-                yield Found(path, os.path.join(prefix, os.path.relpath(path, root)))  # noqa: PTH118
+def _prefixes(folders: Sequence[str]) -> dict[str, str]:
+    """Return what stands in front of the paths below each folder: nothing for a single one, else its name."""
+    roots = list(dict.fromkeys(map(_absolute, folders)))
+    if len(roots) < 2:  # noqa: PLR2004 - a single folder needs no name
+        return dict.fromkeys(roots, "")
+    names = [Path(root).name for root in roots]
+    if len(set(names)) == len(names):
+        return dict(zip(roots, names, strict=True))
+    common = os.path.commonpath(roots)
+    return {root: "" if root == common else os.path.relpath(root, common) for root in roots}
 
 
-def _is_input(path: str, name: str) -> bool:
-    """Tell whether a file found in a folder looks like audio."""
-    if name.startswith(".") or name.rpartition(".")[2].lower() not in AUDIO_ENDINGS:
+def _is_folder(path: str) -> bool:
+    """Tell whether a path leads to a folder; where it cannot be told, it does not."""
+    try:
+        return path != "" and stat.S_ISDIR(Path(path).stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _exists(path: str) -> bool:
+    """Tell whether something is there, even if we may not look at it."""
+    if path == "":
         return False
     try:
-        return stat.S_ISREG(Path(path).stat().st_mode)
+        Path(path).lstat()
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
     except OSError:
-        return True  # it is named like audio: better an error that names it than silence
+        return True  # submission says what is wrong with it
+    return True
 
 
-def name_outputs(found: Sequence[Found], output_dir: Path) -> list[InputFile]:
-    """Return the inputs with the stems of their outputs: without the ending, or with it where stems would collide."""
-    root = os.path.abspath(output_dir)  # noqa: PTH100 - see above
-    stems = Counter(_stem(one.relative) for one in found)
-    used: set[str] = set()
-    files = []
-    for one in found:
-        stem = one.relative if stems[_stem(one.relative)] > 1 else _stem(one.relative)
-        number = 2
-        candidate = stem
-        while candidate in used:
-            candidate = f"{stem}-{number}"
-            number += 1
-        used.add(candidate)
-        files.append(InputFile(one.path, one.relative, os.path.join(root, candidate)))  # noqa: PTH118
-    return files
+def _join(folder: str, name: str) -> str:
+    """Join names as they are: pathlib would tidy those that must stay."""
+    return os.path.join(folder, name)  # noqa: PTH118 - see the docstring
 
 
-def _stem(relative: str) -> str:
-    """Return a relative path without the ending of its file name."""
-    return os.path.splitext(relative)[0]  # noqa: PTH122 - `.with_suffix` fails on names such as `..wav`
-
-
-def require_writable(folder: Path) -> None:
-    """Make the output folder and try to write there, before any work is done for it.
-
-    Raises:
-        BadOption: it cannot be made or written.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):  # has no name, so that a kill leaves none behind
-            pass
-    except OSError as error:
-        raise BadOption(
-            f"The output folder {display_name(folder)} cannot be written: {error.strerror}",
-            hint="Choose another with -o, or change its rights.",
-        ) from error
+def _absolute(path: str) -> str:
+    """Return the absolute path by the name that the user gave, not by what a link points to."""
+    return os.path.abspath(path)  # noqa: PTH100 - see the docstring

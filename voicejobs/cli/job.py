@@ -1,31 +1,52 @@
-"""`voicejobs job`: list jobs, and show the story of one."""
+"""`voicejobs job`: list, show, watch, cancel and retry jobs, and read their logs."""
 
 from typing import Any
 
 import click
 
-from voicejobs import queries
+from voicejobs import control, queries
+from voicejobs.cli.completers import complete_batches, complete_jobs
+from voicejobs.cli.follow import Following
+from voicejobs.cli.globals import current, current_settings
+from voicejobs.cli.job_logs import as_text, lines_of
+from voicejobs.cli.main import complain
 from voicejobs.cli.show import duration, print_json, print_table, when
+from voicejobs.cli.spelling import Group
 from voicejobs.cli.store import opened
-from voicejobs.settings import Settings
+from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.states import JobState
 
+EXIT_SOME_FAILED = 3
+EXIT_REJECTED = 7
 
-@click.group()
+
+@click.group(
+    cls=Group,
+    help=(
+        "List, show, watch, cancel and retry jobs.\n\n\b\nExamples:\n  voicejobs job list --state failed\n"
+        "  voicejobs job show JOB\n  voicejobs job retry JOB --wait"
+    ),
+)
 def job() -> None:
-    """List jobs, and show the story of one."""
+    """Jobs: one input file each."""
 
 
 @job.command("list")
 @click.option("--state", type=click.Choice([state.value for state in JobState]), help="Only jobs in this state.")
-@click.option("--batch", "batch_id", help="Only jobs of this batch.")
+@click.option("--batch", "batch_id", shell_complete=complete_batches, help="Only jobs of this batch.")
+@click.option("--name", help="Only jobs whose file name holds this text.")
+@click.option("--error", "error_code", metavar="CODE", help="Only jobs that ended with this error code.")
+@click.option("--after", metavar="JOB", help="Go on after this job, the last one of a page.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def list_jobs(state: str | None, batch_id: str | None, limit: int, as_json: bool) -> None:
+def list_jobs(state: str | None, batch_id: str | None, limit: int, as_json: bool, **filters: str | None) -> None:
     """List jobs, newest first."""
-    with opened(Settings.from_env()) as database:
-        found = queries.list_jobs(database, state=state, batch_id=batch_id, limit=limit)
+    matches = {name: text for name in ("name", "error_code") if (text := filters[name])}
+    with opened(current_settings()) as database:
+        found = queries.list_jobs(
+            database, state=state, batch_id=batch_id, matches=matches, after=filters["after"] or "", limit=limit
+        )
     if as_json:
         print_json("jobs", found)
         return
@@ -41,19 +62,110 @@ def list_jobs(state: str | None, batch_id: str | None, limit: int, as_json: bool
         for one in found
     ]
     print_table(("JOB", "STATE", "AUDIO", "CREATED", "ERROR", "FILE"), rows)
+    if len(found) == limit and not current().quiet:
+        click.echo(f"More: --after {found[-1]['id']}", err=True)
 
 
 @job.command("show")
-@click.argument("job_id", metavar="JOB")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show_job(job_id: str, as_json: bool) -> None:
-    """Show everything about a job: steps, workers, attempts, times, errors and artifacts."""
-    with opened(Settings.from_env()) as database:
+    """Show the whole story of a job.
+
+    Its steps, their workers, attempts, times, errors and artifacts.
+    """
+    with opened(current_settings()) as database:
         story = queries.show_job(database, job_id)
     if as_json:
         print_json("job", story)
     else:
         _print_story(story)
+
+
+@job.command("watch")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+def watch_jobs(job_ids: tuple[str, ...], as_json: bool) -> int:
+    """Follow jobs to their end.
+
+    Workers are started where none run; Ctrl-C leaves the jobs alone.
+    Exits like `transcribe`: 0 where all succeeded, 3 where some failed, 8 where all did.
+    """
+    with opened(current_settings()) as database:
+        return _watch(database, job_ids, as_json=as_json)
+
+
+@job.command("cancel")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def cancel_jobs(job_ids: tuple[str, ...], as_json: bool) -> None:
+    """Cancel jobs.
+
+    Those that wait end at once, those that run as soon as their worker notices.
+    """
+    with opened(current_settings()) as database:
+        touched = control.cancel_jobs(database, job_ids)
+    if as_json:
+        print_json("cancelled", touched)
+    elif not current().quiet:
+        click.echo(f"{len(touched)} cancelled")
+
+
+@job.command("retry")
+@click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
+@click.option("--wait", is_flag=True, help="Start workers where none run, and follow the jobs to their end.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document; with --wait, one object a line.")
+def retry_jobs(job_ids: tuple[str, ...], wait: bool, as_json: bool) -> int:
+    """Take ended jobs up again.
+
+    Those that failed, were cancelled or expired; what has run stays where it can serve again.
+    """
+    with opened(current_settings()) as database:
+        outcome = control.retry_jobs(database, job_ids)
+        return after_retry(database, outcome, wait=wait, as_json=as_json)
+
+
+@job.command("logs")
+@click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def show_logs(job_id: str, as_json: bool) -> None:
+    """Print what log files say of a job."""
+    settings = current_settings()
+    with opened(settings) as database:
+        queries.batches_of(database, [job_id])
+    found = lines_of(settings.logs_dir, job_id)
+    if as_json:
+        print_json("logs", found)
+        return
+    for line in found:
+        click.echo("\n".join(display_name(part) for part in as_text(line).split("\n")))
+    if not found and not current().quiet:
+        click.echo(f"No line of {settings.logs_dir} tells of {job_id}: `voicejobs job show {job_id}`.", err=True)
+
+
+def after_retry(database: Database, outcome: control.Retried, *, wait: bool, as_json: bool) -> int:
+    """Say what was taken up again, follow it if that was asked, and return the exit code."""
+    for job_id, error in outcome.refused.items():
+        complain(error, name=job_id)
+    code = 0
+    if outcome.refused:
+        code = EXIT_SOME_FAILED if outcome.queued else EXIT_REJECTED
+    if wait and outcome.queued:
+        return _watch(database, outcome.queued, as_json=as_json) or code
+    if as_json and not wait:
+        print_json("queued", outcome.queued)
+    elif not as_json and not current().quiet:
+        click.echo(f"{len(outcome.queued)} queued")
+        if outcome.queued:
+            click.echo("The next worker, or the next `voicejobs transcribe`, runs them; --wait does it now.", err=True)
+    return code
+
+
+def _watch(database: Database, job_ids: tuple[str, ...] | list[str], *, as_json: bool) -> int:
+    """Follow jobs to their end."""
+    batch_ids = sorted(set(queries.batches_of(database, job_ids).values()))
+    name = f"job show {job_ids[0]}" if len(job_ids) == 1 else f"batch show {batch_ids[0]}"
+    return Following(current_settings(), database, batch_ids, frozenset(job_ids), as_json).run(name)
 
 
 def _print_story(story: dict[str, Any]) -> None:

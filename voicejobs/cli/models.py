@@ -1,6 +1,5 @@
-"""`voicejobs models`: list the catalogue, pull weights, verify what is on this machine."""
+"""`voicejobs models`: list the catalogue, pull weights, choose a revision, verify what is on this machine."""
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -13,9 +12,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TransferSpeedColumn
 from rich.progress import Progress as Bar
 
+from voicejobs.cli.completers import complete_models
+from voicejobs.cli.globals import current, current_settings
+from voicejobs.cli.show import print_json, print_table
+from voicejobs.cli.spelling import Group
 from voicejobs.errors import ModelCorrupt, ModelUnavailable, VoicejobsError
-from voicejobs.models.catalogue import CATALOGUE, ModelEntry, find
-from voicejobs.models.installed import folder_of, state, verify
+from voicejobs.models.catalogue import CATALOGUE, SHORT_REVISION, ModelEntry, revisions
+from voicejobs.models.installed import chosen, folder_of, state, use, verify
 from voicejobs.models.parts import Progress, PullEvent
 from voicejobs.models.pull import pull
 from voicejobs.settings import Settings
@@ -26,33 +29,65 @@ PLAIN_INTERVAL_S = 10.0
 
 
 @click.group(
-    epilog="\b\nExamples:\n  voicejobs models list\n  voicejobs models pull base\n  voicejobs models verify",
+    cls=Group,
+    help=(
+        "List, pull, choose and verify model weights.\n\n\b\nExamples:\n  voicejobs models list\n"
+        "  voicejobs models pull base\n  voicejobs models use base@ebe41f70d5b6\n  voicejobs models verify"
+    ),
 )
 def models() -> None:
-    """List, pull and verify model weights."""
+    """Model weights."""
 
 
 @models.command("list")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_models(as_json: bool) -> None:
-    """Show the catalogue, and what of it is on this machine."""
-    settings = Settings.from_env()
+    """Show the catalogue.
+
+    Models in all their revisions, what of them is on this machine, and which revision is in use.
+    """
+    settings = current_settings()
+    entries = _all_entries()
     if as_json:
-        click.echo(json.dumps({"v": 1, "models": [_to_json(entry, settings) for entry in CATALOGUE.values()]}))
+        print_json("models", [_to_json(entry, settings) for entry in entries])
         return
-    rows = [("NAME", "ENGINE", "MB", "STATE", "LICENCE", "NOTE")]
-    rows += [
-        (entry.name, entry.engine, f"{entry.bytes / 1e6:.0f}", state(entry, settings), entry.licence, entry.note)
-        for entry in CATALOGUE.values()
+    rows = [
+        (
+            entry.name,
+            entry.revision[:SHORT_REVISION],
+            entry.engine,
+            f"{entry.bytes / 1e6:.0f}",
+            state(entry, settings),
+            "yes" if chosen(entry.name, settings) == entry else "-",
+            entry.licence,
+            entry.note,
+        )
+        for entry in entries
     ]
-    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
-    for row in rows:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    print_table(("NAME", "REVISION", "ENGINE", "MB", "STATE", "IN USE", "LICENCE", "NOTE"), rows)
     click.echo(f"Folder: {settings.models_dir}")
 
 
+@models.command("use")
+@click.argument("name", metavar="NAME[@REVISION]", shell_complete=complete_models)
+def use_model(name: str) -> None:
+    """Choose the revision of a model.
+
+    The plain name means it from then on; without a revision, the default one again.
+    Revisions lie side by side: to roll back, use the older one.
+    """
+    settings = current_settings()
+    entry = use(name, settings)
+    click.echo(f"{entry.name}: revision {entry.revision} is in use, model hash {entry.sha256}")
+
+
+def _all_entries() -> list[ModelEntry]:
+    """Return every revision of every model."""
+    return [entry for name in CATALOGUE for entry in revisions(name)]
+
+
 @models.command("pull")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_models)
 @click.option(
     "--from",
     "folder",
@@ -61,9 +96,12 @@ def list_models(as_json: bool) -> None:
 )
 @click.option("--no-progress", is_flag=True, help="Say only how it ended.")
 def pull_models(names: tuple[str, ...], folder: Path | None, no_progress: bool) -> None:
-    """Fetch models and verify every file; what is here already costs nothing."""
-    settings = Settings.from_env()
-    entries = [find(name) for name in dict.fromkeys(names)]
+    """Fetch and verify models.
+
+    What is here already costs nothing.
+    """
+    settings = current_settings()
+    entries = [chosen(name, settings) for name in dict.fromkeys(names)]
     failures: list[VoicejobsError] = []
     for entry in entries:
         try:
@@ -81,16 +119,18 @@ def pull_models(names: tuple[str, ...], folder: Path | None, no_progress: bool) 
 
 
 @models.command("verify")
-@click.argument("names", metavar="[NAME...]", nargs=-1)
+@click.argument("names", metavar="[NAME...]", nargs=-1, shell_complete=complete_models)
 def verify_models(names: tuple[str, ...]) -> None:
-    """Hash every file again; without names, of each model that is on this machine.
+    """Hash every file again.
+
+    Without names, those of each model that is on this machine.
 
     Exits with 9 where a model is damaged or, if named, missing.
     """
-    settings = Settings.from_env()
-    entries = [find(name) for name in dict.fromkeys(names)]
+    settings = current_settings()
+    entries = [chosen(name, settings) for name in dict.fromkeys(names)]
     if not names:
-        entries = [entry for entry in CATALOGUE.values() if state(entry, settings) != "missing"]
+        entries = [entry for entry in _all_entries() if state(entry, settings) != "missing"]
     failed = False
     for entry in entries:
         try:
@@ -116,6 +156,7 @@ def _to_json(entry: ModelEntry, settings: Settings) -> dict[str, object]:
         "bytes": entry.bytes,
         "sha256": entry.sha256,
         "state": state(entry, settings),
+        "in_use": chosen(entry.name, settings) == entry,
         "dir": str(folder_of(entry, settings)),
         "note": entry.note,
         "files": [{"name": file.name, "sha256": file.sha256, "bytes": file.bytes} for file in entry.files],
@@ -123,7 +164,7 @@ def _to_json(entry: ModelEntry, settings: Settings) -> dict[str, object]:
 
 
 def _complain(entry: ModelEntry, error: VoicejobsError) -> None:
-    click.echo(f"{entry.name}: {error.message}", err=True)
+    click.echo(f"{entry.name}: {error.message} [{error.code}]", err=True)
     if error.hint:
         click.echo(f"  {error.hint}", err=True)
 
@@ -131,9 +172,9 @@ def _complain(entry: ModelEntry, error: VoicejobsError) -> None:
 @contextmanager
 def _showing(*, quiet: bool) -> Iterator[Progress]:
     """Give a callback that shows a pull on standard error: a bar on a terminal, else plain lines."""
-    if quiet:
+    if quiet or current().quiet:
         yield lambda event: None
-    elif sys.stderr.isatty():
+    elif sys.stderr.isatty() and current().live:
         with _bar() as progress:
             yield progress
     else:

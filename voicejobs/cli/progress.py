@@ -1,180 +1,284 @@
-"""Show how far a batch is, on standard error: bars on a terminal, else a line for each file."""
+"""People's view of a run, on standard error: bars on a terminal that can be redrawn, else plain lines."""
 
 import sys
 import time
-from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from voicejobs.cli.globals import Globals
+from voicejobs.cli.inputs import REASONS
+from voicejobs.cli.report import (
+    CANCELLED,
+    DONE,
+    FAILED,
+    NO_SPEECH,
+    SKIPPED,
+    SUCCEEDED,
+    ActiveFile,
+    FileReport,
+    Reporter,
+    Snapshot,
+    Summary,
+)
 from voicejobs.cli.show import duration
-from voicejobs.queries import Active, Finished
-from voicejobs.store.states import JobState
+from voicejobs.errors import VoicejobsError
+from voicejobs.store.paths import display_name
 
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
+    from rich.text import Text
 
 LINE_EVERY_S = 10.0
+REDRAWS_PER_S = 8
+_LABELS = {SUCCEEDED: ("done", "green"), DONE: ("as is", ""), FAILED: ("failed", "red"), SKIPPED: ("skipped", "yellow")}
+_WARNINGS = {
+    NO_SPEECH: "no speech in it",
+    "damaged_passages": "damaged passages left out",
+}
+_LABEL_WIDTH = 8
 
 
-class Display(Protocol):
-    """Show a run; used as a context manager."""
-
-    def __enter__(self) -> Self:
-        """Begin to show."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        """Leave the screen as it was."""
-        ...
-
-    def total(self, files: int) -> None:
-        """Tell how many files there are."""
-        ...
-
-    def finished(self, job: Finished) -> None:
-        """Tell that a file has ended."""
-        ...
-
-    def active(self, steps: Sequence[Active]) -> None:
-        """Tell what is at work now."""
-        ...
+def human_view(settings: Globals, *, no_progress: bool) -> Reporter:
+    """Return what suits standard error and the global options."""
+    if settings.quiet:
+        return Failures(settings)
+    if no_progress:
+        return Plain(settings)
+    return Bars(settings) if settings.live and sys.stderr.isatty() else Lines(settings)
 
 
-def display(*, quiet: bool) -> Display:
-    """Return the display that suits standard error."""
-    if quiet:
-        return Silent()
-    return Bars() if sys.stderr.isatty() else Lines()
+def describe(report: FileReport) -> tuple[str, str, str]:
+    """Return label, colour and text of the line about a file; every name in it is fit for a terminal."""
+    label, color = _LABELS.get(report.state, (report.state, ""))
+    text = report.name
+    if report.state == SUCCEEDED:
+        text += f" ({', '.join([duration(report.audio_s), *(_WARNINGS.get(code, code) for code in report.warnings)])})"
+    if report.reason:
+        text += f": {REASONS.get(report.reason, report.reason)}"
+    if report.error is not None:
+        error = {name: display_name(str(report.error[name])) for name in ("message", "code", "hint")}
+        hint = f"\n{'':{_LABEL_WIDTH}}{error['hint']}" if error["hint"] else ""
+        text += f": {error['message']} [{error['code']}]{hint}"
+    return label, color, text
 
 
-def describe(job: Finished) -> str:
-    """Return one line about an ended file."""
-    if job.state == JobState.SUCCEEDED:
-        return f"done    {job.name} ({duration(job.audio_s)})"
-    if job.error is None:
-        return f"{job.state:7} {job.name}"
-    return f"{job.state:7} {job.name}: {job.error['message']} [{job.error['code']}]\n        {job.error['hint']}"
+def summary_line(summary: Summary) -> str:
+    """Return how it went, in one line."""
+    counts = summary.counts
+    parts = [f"{counts[SUCCEEDED]} transcribed"]
+    words = ((DONE, "done before"), (SKIPPED, "skipped"), (FAILED, "failed"), (CANCELLED, "not done"))
+    parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
+    text = f"{', '.join(parts)}: {duration(summary.audio_s)} of audio in {summary.elapsed_s:.1f} s"
+    if summary.speed:
+        text += f", {summary.speed:.1f}x realtime"
+    if summary.outputs and summary.output_dir != "-":
+        files = "file" if summary.outputs == 1 else "files"
+        text += f"; {summary.outputs} {files} in {display_name(summary.output_dir)}"
+    if summary.warned[NO_SPEECH]:
+        text += f"; no speech in {summary.warned[NO_SPEECH]}"
+    return text
 
 
-class Silent:
-    """Show nothing but failures."""
+class Failures:
+    """Show nothing but failures: `--quiet`."""
+
+    def __init__(self, settings: Globals) -> None:
+        self._settings = settings
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         return
 
-    def total(self, files: int) -> None:
+    def start(self, facts: Mapping[str, Any]) -> None:
         """Show nothing."""
 
-    def finished(self, job: Finished) -> None:
+    def file(self, report: FileReport) -> None:
         """Show a failure."""
-        if job.state != JobState.SUCCEEDED:
-            click.echo(describe(job), err=True)
+        if report.state == FAILED:
+            self.show(*describe(report))
 
-    def active(self, steps: Sequence[Active]) -> None:
+    def progress(self, snapshot: Snapshot) -> None:
         """Show nothing."""
 
+    def warn(self, code: str, message: str) -> None:
+        """Show nothing."""
 
-class Lines(Silent):
+    def fail(self, error: VoicejobsError) -> None:
+        """Show nothing: the command itself says it."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show nothing."""
+
+    def show(self, label: str, color: str, text: str) -> None:
+        """Write a line with a coloured label; the label itself says what the colour says."""
+        click.echo(f"{click.style(f'{label:{_LABEL_WIDTH - 1}}', fg=color or None)} {text}", err=True)
+
+
+class Plain(Failures):
+    """Show failures, warnings and the summary: `--no-progress`."""
+
+    def file(self, report: FileReport) -> None:
+        """Show a failure, or what was skipped for a reason that may surprise."""
+        if report.state == FAILED or (report.state == SKIPPED and (self._settings.verbose or _surprises(report))):
+            self.show(*describe(report))
+
+    def warn(self, code: str, message: str) -> None:
+        """Show a warning."""
+        self.show("warning", "yellow", f"{display_name(message)} [{code}]")
+
+    def summary(self, summary: Summary) -> None:
+        """Show how it went; after an error that ended the whole run people have read what there is to say."""
+        if summary.ended not in {"error", "no_input"}:
+            click.echo(summary_line(summary), err=True)
+
+
+class Lines(Plain):
     """Write one line for each ended file, and now and then one about the whole."""
 
-    def __init__(self) -> None:
-        self._total = 0
-        self._done = 0
-        self._audio_s = 0.0
-        self._began = self._last = time.monotonic()
-
-    def total(self, files: int) -> None:
-        """Note how many files there are."""
-        self._total = files
-
-    def finished(self, job: Finished) -> None:
-        """Write the file's line."""
-        self._done += 1
-        self._audio_s += job.audio_s or 0.0
+    def __init__(self, settings: Globals) -> None:
+        super().__init__(settings)
         self._last = time.monotonic()
-        click.echo(describe(job), err=True)
 
-    def active(self, steps: Sequence[Active]) -> None:
+    def start(self, facts: Mapping[str, Any]) -> None:
+        """Say what is going to be done, where more is to be said."""
+        if self._settings.verbose:
+            self._start(facts)
+
+    def _start(self, facts: Mapping[str, Any]) -> None:
+        """Say what is going to be done."""
+        model = f"{facts['engine']} {facts['model']}".strip()
+        files = "1 file" if facts["files"] == 1 else f"{facts['files']} files"
+        click.echo(f"{files}, {model}, {', '.join(facts['formats'])} to {display_name(facts['output_dir'])}", err=True)
+        if self._settings.verbose > 1:
+            click.echo(f"options: {facts['options']}", err=True)
+
+    def file(self, report: FileReport) -> None:
+        """Write the file's line."""
+        if report.state in {SUCCEEDED, FAILED}:
+            self._last = time.monotonic()
+            self.show(*describe(report))
+        elif report.state in {SKIPPED, DONE} and (self._settings.verbose or _surprises(report)):
+            self.show(*describe(report))
+
+    def progress(self, snapshot: Snapshot) -> None:
         """Write a line where none was written for a while."""
         now = time.monotonic()
         if now - self._last < LINE_EVERY_S:
             return
         self._last = now
-        at_work = ", ".join(f"{one.name} {one.step} {_done_of(one)}" for one in steps[:2])
-        speed = self._audio_s / (now - self._began)
-        click.echo(f"{self._done}/{self._total} files, {speed:.1f}x realtime; {at_work or 'starting'}", err=True)
+        at_work = ", ".join(f"{one.name} {one.step} {_part(one)}".rstrip() for one in snapshot.active[:2])
+        click.echo(f"{whole(snapshot)}; {at_work or 'starting'}", err=True)
 
 
-class Bars(Silent):
-    """Show a bar for the whole and a row for each file at work."""
+class Bars(Lines):
+    """Show a bar for the whole, weighted by seconds of audio, and a row for each file at work."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Globals) -> None:
+        super().__init__(settings)
         from rich.console import Console  # noqa: PLC0415 - only on a terminal
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+        from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415
+        from rich.table import Column  # noqa: PLC0415
 
+        # A row never wraps, however narrow the terminal becomes: the name gives way first.
         self._bars: RichProgress = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
+            TextColumn(
+                "{task.description}", markup=False, table_column=Column(ratio=2, no_wrap=True, overflow="ellipsis")
+            ),
+            BarColumn(bar_width=None, table_column=Column(ratio=1, no_wrap=True)),
+            TextColumn("{task.fields[note]}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
+            console=Console(stderr=True, no_color=settings.color is False, highlight=False),
             transient=True,
+            expand=True,
+            refresh_per_second=REDRAWS_PER_S,
         )
-        self._whole = self._bars.add_task("files", total=None, note="")
+        self._whole = self._bars.add_task("files", total=None, note="starting")
         self._rows: dict[str, TaskID] = {}
-        self._done = 0
-        self._audio_s = 0.0
-        self._began = time.monotonic()
 
     def __enter__(self) -> Self:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *failure: object) -> None:
         self._bars.stop()
 
-    def total(self, files: int) -> None:
-        """Set the length of the whole."""
-        self._bars.update(self._whole, total=files)
+    def show(self, label: str, color: str, text: str) -> None:
+        """Print a line above the bars."""
+        self._bars.console.print(_colored(label, color, text), soft_wrap=True)
 
-    def finished(self, job: Finished) -> None:
-        """Advance the whole, and print the file's line above it."""
-        self._done += 1
-        self._audio_s += job.audio_s or 0.0
-        speed = self._audio_s / max(0.001, time.monotonic() - self._began)
-        self._bars.update(self._whole, completed=self._done, note=f"{speed:.1f}x realtime")
-        self._bars.console.print(describe(job), markup=False, highlight=False, soft_wrap=True)
-
-    def active(self, steps: Sequence[Active]) -> None:
-        """Show a row for each file at work."""
-        current = {one.job_id: one for one in steps[:8]}
-        for job_id in set(self._rows) - set(current):
-            self._bars.remove_task(self._rows.pop(job_id))
-        for job_id, one in current.items():
-            if job_id not in self._rows:
-                self._rows[job_id] = self._bars.add_task("", total=None, note="")
+    def progress(self, snapshot: Snapshot) -> None:
+        """Move the bars."""
+        self._bars.update(
+            self._whole,
+            description=f"{snapshot.files_done}/{snapshot.files} files",
+            total=snapshot.audio_total_s,
+            completed=snapshot.audio_done_s,
+            note=_note(snapshot),
+        )
+        current = {one.job: one for one in snapshot.active}
+        for job in set(self._rows) - set(current):
+            self._bars.remove_task(self._rows.pop(job))
+        for job, one in current.items():
+            if job not in self._rows:
+                self._rows[job] = self._bars.add_task("", total=None, note="")
             self._bars.update(
-                self._rows[job_id],
+                self._rows[job],
                 description=f"  {one.name}",
-                total=round(one.audio_s) if one.audio_s else None,
-                completed=round(one.progress_s),
-                note=one.step,
+                total=one.total_s if one.done_s else None,
+                completed=one.done_s,
+                note=_row_note(one),
             )
 
+    def summary(self, summary: Summary) -> None:
+        """Take the bars down, and show how it went."""
+        self._bars.stop()
+        super().summary(summary)
 
-def _done_of(one: Active) -> str:
-    """Return how far a step is, where that is known."""
-    return f"{duration(one.progress_s)} of {duration(one.audio_s)}" if one.audio_s else ""
+
+def whole(snapshot: Snapshot) -> str:
+    """Return how far the run is: files, audio, speed and the time left, as far as they are known."""
+    return f"{snapshot.files_done}/{snapshot.files} files, {_note(snapshot)}"
+
+
+def _note(snapshot: Snapshot) -> str:
+    """Return audio, speed and time left of the whole; what is estimated bears a sign."""
+    about = "~" if snapshot.is_estimate else ""
+    text = duration(snapshot.audio_done_s)
+    if snapshot.audio_total_s is not None:
+        text += f" of {about}{duration(snapshot.audio_total_s)}"
+    if snapshot.speed:
+        text += f", {snapshot.speed:.1f}x realtime"
+    if snapshot.eta_s is not None:
+        text += f", {about}{duration(snapshot.eta_s)} left"
+    return text
+
+
+def _row_note(one: ActiveFile) -> str:
+    """Return step, audio, speed and time left of a file at work."""
+    text = f"{one.step} {_part(one)}".rstrip()
+    if one.speed:
+        text += f", {one.speed:.1f}x"
+    if one.eta_s is not None:
+        text += f", {duration(one.eta_s)} left"
+    return text
+
+
+def _part(one: ActiveFile) -> str:
+    """Return how far a file is, where that is known."""
+    return f"{duration(one.done_s)} of {duration(one.total_s)}" if one.total_s else ""
+
+
+def _surprises(report: FileReport) -> bool:
+    """Tell whether a user should see that a file was skipped: nobody asked for it by an option."""
+    return report.reason in {"archive", "special", "output_folder"}
+
+
+def _colored(label: str, color: str, text: str) -> "Text":
+    """Return a line for rich, nothing in which is taken for markup."""
+    from rich.text import Text  # noqa: PLC0415 - only on a terminal
+
+    return Text.assemble((f"{label:{_LABEL_WIDTH - 1}}", color), " ", text)

@@ -59,7 +59,17 @@ class RecogniseOptions:
         task: `transcribe`, or `translate` to English.
         word_timestamps: give each word its times.
         beam_size: beams at temperature 0.
+        best_of: samples to choose from above temperature 0.
+        patience: how much longer than its beams a beam search goes on.
+        length_penalty: above 1 favours longer text.
+        repetition_penalty: above 1 disfavours tokens that were written before.
+        no_repeat_ngram_size: no so many tokens in a row are written twice; 0 for no limit.
+        suppress_tokens: ids of tokens that are never written; -1 stands for a set of symbols that are no speech.
         temperatures: fallback ladder, tried in order while a window looks bad.
+        compression_ratio_threshold: a window looks bad above it; None for no limit.
+        logprob_threshold: a window looks bad below this mean log probability; None for no limit.
+        no_speech_threshold: a window that looks bad by its log probability is silence above it; None: never.
+        condition_on_previous_text: where a window takes more than one pass, what the first wrote prompts the next.
         initial_prompt: text that biases spelling; empty for none.
         hotwords: words to expect; empty for none.
     """
@@ -68,7 +78,17 @@ class RecogniseOptions:
     task: Literal["transcribe", "translate"] = "transcribe"
     word_timestamps: bool = False
     beam_size: int = 5
+    best_of: int = 5
+    patience: float = 1.0
+    length_penalty: float = 1.0
+    repetition_penalty: float = 1.0
+    no_repeat_ngram_size: int = 0
+    suppress_tokens: tuple[int, ...] = (-1,)
     temperatures: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    compression_ratio_threshold: float | None = 2.4
+    logprob_threshold: float | None = -1.0
+    no_speech_threshold: float | None = 0.6
+    condition_on_previous_text: bool = False
     initial_prompt: str = ""
     hotwords: str = ""
 
@@ -80,8 +100,9 @@ class RecogniseOptions:
     def from_json(cls, data: Mapping[str, Any]) -> Self:
         """Build options from `to_json`; unknown names are an error."""
         values = dict(data)
-        if "temperatures" in values:
-            values["temperatures"] = tuple(values["temperatures"])
+        for name in ("temperatures", "suppress_tokens"):
+            if name in values:
+                values[name] = tuple(values[name])
         return cls(**values)
 
 
@@ -95,7 +116,8 @@ class EngineFacts:
         max_batch: windows that one call may take on this device (1 for whisper on a CPU).
         call_timeout_s: seconds after which a call of one window counts as hung.
         memory_bytes: resident memory of one loaded engine process, for admission; 0 where unknown.
-        doubt_batches: decode a window again alone where its result from a shared batch looks wrong for its length.
+        doubt: its text may be wrong, and tells so by its length: results of a shared batch that look wrong are decoded
+            again alone, and every text is held against the speech under it (`steps/review.py`).
     """
 
     kind: EngineKind
@@ -103,7 +125,7 @@ class EngineFacts:
     max_batch: int = 1
     call_timeout_s: float = 600.0
     memory_bytes: int = 0
-    doubt_batches: bool = True
+    doubt: bool = True
 
 
 @runtime_checkable

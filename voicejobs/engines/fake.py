@@ -36,7 +36,7 @@ class FakeEngine:
         max_batch = int(dict(spec.params).get("max_batch", 8))
         # Its text is as short for 30 s as for one, and never wrong: nothing to doubt.
         return EngineFacts(
-            kind="recogniser", needs_model=False, max_batch=max_batch, memory_bytes=40_000_000, doubt_batches=False
+            kind="recogniser", needs_model=False, max_batch=max_batch, memory_bytes=40_000_000, doubt=False
         )
 
     @classmethod

@@ -3,7 +3,7 @@
 import gc
 from collections.abc import Sequence
 from dataclasses import replace
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 from typing import Any, ClassVar, Self
 from zlib import crc32
@@ -17,8 +17,6 @@ from voicejobs.errors import BadOption, ExtraMissing, ModelUnavailable
 from voicejobs.units import samples_to_seconds
 
 _FULL_SCALE = 32768.0
-_COMPRESSION_LIMIT = 2.4
-_LOGPROB_LIMIT = -1.0
 _MEMORY_BASE = 210_000_000
 """Resident bytes of Python, numpy, CTranslate2 and the buffers of a decode; the weights come on top."""
 _MEMORY_OF_WEIGHTS = 1.25
@@ -59,6 +57,7 @@ class WhisperEngine:
         Raises:
             ExtraMissing: faster-whisper is not installed.
             ModelUnavailable: the folder does not hold a CTranslate2 model.
+            BadOption: there is no such GPU.
         """
         folder = Path(spec.model_dir)
         if not spec.model_dir or not (folder / "model.bin").is_file():
@@ -71,6 +70,7 @@ class WhisperEngine:
         except ImportError as error:
             raise ExtraMissing("faster-whisper is not installed", hint="pip install 'voicejobs[worker]'") from error
         device, index = _device(spec)
+        _check_device(device, index)
         model = WhisperModel(
             str(folder),
             device=device,
@@ -118,7 +118,7 @@ class WhisperEngine:
         probability: float | None = None
         if not options.temperatures or options.temperatures[0] == 0:
             first = self._decode(audio, replace(options, temperatures=(0.0,)))
-            if not options.temperatures[1:] or not _looks_bad(first):
+            if not options.temperatures[1:] or not _looks_bad(first, options):
                 return first
             # The language is told by now; telling it again would cost one more encoder pass.
             options = replace(options, language=first.language)
@@ -153,10 +153,17 @@ class WhisperEngine:
             language=options.language,
             task=options.task,
             beam_size=options.beam_size,
+            best_of=options.best_of,
+            patience=options.patience,
+            length_penalty=options.length_penalty,
+            repetition_penalty=options.repetition_penalty,
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+            suppress_tokens=list(options.suppress_tokens),
             temperature=list(options.temperatures),
-            compression_ratio_threshold=_COMPRESSION_LIMIT,
-            log_prob_threshold=_LOGPROB_LIMIT,
-            condition_on_previous_text=False,
+            compression_ratio_threshold=options.compression_ratio_threshold,
+            log_prob_threshold=options.logprob_threshold,
+            no_speech_threshold=options.no_speech_threshold,
+            condition_on_previous_text=options.condition_on_previous_text,
             initial_prompt=options.initial_prompt or None,
             hotwords=options.hotwords or None,
             word_timestamps=options.word_timestamps,
@@ -167,11 +174,12 @@ class WhisperEngine:
         return WindowResult(segments, info.language, float(info.language_probability))
 
 
-def _looks_bad(result: WindowResult) -> bool:
+def _looks_bad(result: WindowResult, options: RecogniseOptions) -> bool:
     """Tell whether faster-whisper would have gone on to the next temperature somewhere in this window."""
+    most = inf if options.compression_ratio_threshold is None else options.compression_ratio_threshold
+    least = -inf if options.logprob_threshold is None else options.logprob_threshold
     return not result.segments or any(
-        (segment.compression_ratio or 0.0) > _COMPRESSION_LIMIT or (segment.avg_logprob or 0.0) < _LOGPROB_LIMIT
-        for segment in result.segments
+        (segment.compression_ratio or 0.0) > most or (segment.avg_logprob or 0.0) < least for segment in result.segments
     )
 
 
@@ -213,6 +221,17 @@ def _device(spec: EngineSpec) -> tuple[str, int]:
     """Split `cuda:1` into what CTranslate2 wants."""
     kind, _, index = spec.device.partition(":")
     return kind, int(index or 0)
+
+
+def _check_device(device: str, index: int) -> None:
+    """Refuse a GPU that is not there, before CTranslate2 does in words of its own."""
+    import ctranslate2
+
+    if device == "cuda" and index >= ctranslate2.get_cuda_device_count():
+        raise BadOption(
+            f"the worker has no GPU cuda:{index} that CTranslate2 can use",
+            hint="Use --device cpu, or install the CUDA libraries that CTranslate2 asks for.",
+        )
 
 
 def _compute_type(spec: EngineSpec) -> str:

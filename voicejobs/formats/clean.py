@@ -1,6 +1,7 @@
 """Text that cannot break the file it is written to."""
 
 import re
+import unicodedata
 
 _LINE_BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1f\x85\u2028\u2029]+")
 # What is left of the control characters, and the mark that a reader at the start of a file takes for its encoding.
@@ -21,6 +22,11 @@ def one_line(text: str) -> str:
     """
     text = _UNPRINTABLE.sub("", _LINE_BREAKS.sub(" ", encodable(text)))
     return _BLANKS.sub(" ", text).strip(" ")
+
+
+def is_blank(text: str) -> bool:
+    """Tell whether nothing of the text can be seen: it holds blanks and invisible marks alone."""
+    return not text or all(char.isspace() or unicodedata.category(char) == "Cf" for char in text)
 
 
 def channel_label(channel: int) -> str:

@@ -12,7 +12,8 @@ _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 def write_vtt(transcript: Transcript, options: RenderOptions) -> bytes:
     """Return UTF-8 cues, `<v Channel 1>` where channels were kept apart; the header alone without speech."""
     blocks = [
-        f"\n{vtt_time(cue.start_ms)} --> {vtt_time(cue.end_ms)}\n{_text(cue, options)}\n" for cue in cues_of(transcript)
+        f"\n{vtt_time(cue.start_ms)} --> {vtt_time(cue.end_ms)}\n{_text(cue, options)}\n"
+        for cue in cues_of(transcript, options)
     ]
     return ("WEBVTT\n" + "".join(blocks)).encode()
 

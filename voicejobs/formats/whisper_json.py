@@ -1,13 +1,9 @@
 """JSON as OpenAI's whisper writes it, so that tools made for that read ours."""
 
-import json
-import math
 from typing import Any
 
-import numpy as np
-
 from voicejobs.audio.types import Segment, Transcript, Word
-from voicejobs.formats.clean import encodable
+from voicejobs.formats.json_values import dump, rounded_s
 from voicejobs.formats.options import RenderOptions
 
 _FRAMES_PER_SECOND = 100
@@ -25,33 +21,25 @@ def write_json(transcript: Transcript, options: RenderOptions) -> bytes:
         "segments": [_segment(number, segment) for number, segment in enumerate(transcript.segments)],
         "language": transcript.language,
     }
-    text = json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=2)
-    return (text + "\n").encode()
-
-
-def plain(value: Any) -> Any:
-    """Return `value` made of what JSON has: numpy's numbers become plain, and numbers that are none become None."""
-    if isinstance(value, (np.ndarray, np.generic)):
-        value = value.tolist()
-    if isinstance(value, str):
-        return encodable(value)
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(name): plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    return value
+    return dump(document)
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
-    """Return a segment under whisper's names, in whisper's order."""
-    start_s = _seconds(segment.start_s)
-    values: dict[str, Any] = {
+    """Return a segment with its words."""
+    values = segment_values(number, segment)
+    if segment.words:
+        values["words"] = [word_values(word) for word in segment.words]
+    return values | channel_value(segment.channel)
+
+
+def segment_values(number: int, segment: Segment) -> dict[str, Any]:
+    """Return what whisper says of a segment, under its names and in its order, but for the words."""
+    start_s = rounded_s(segment.start_s)
+    return {
         "id": number,
         "seek": None if start_s is None else int(start_s * _FRAMES_PER_SECOND + 0.5),
         "start": start_s,
-        "end": _seconds(segment.end_s),
+        "end": rounded_s(segment.end_s),
         "text": segment.text,
         "tokens": segment.tokens,
         "temperature": segment.temperature,
@@ -59,29 +47,19 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
     }
-    if segment.words:
-        values["words"] = [_word(word) for word in segment.words]
-    return values | _channel(segment.channel)
 
 
-def _word(word: Word) -> dict[str, Any]:
+def word_values(word: Word) -> dict[str, Any]:
     """Return a word under whisper's names; the leading blank of its text is whisper's, too."""
     values: dict[str, Any] = {
         "word": word.text,
-        "start": _seconds(word.start_s),
-        "end": _seconds(word.end_s),
+        "start": rounded_s(word.start_s),
+        "end": rounded_s(word.end_s),
         "probability": word.probability,
     }
-    return values | _channel(word.channel)
+    return values | channel_value(word.channel)
 
 
-def _channel(channel: int | None) -> dict[str, int]:
+def channel_value(channel: int | None) -> dict[str, int]:
     """Return the extra key, where there is something to say."""
     return {} if channel is None else {"channel": channel}
-
-
-def _seconds(seconds: float | None) -> float | None:
-    """Round to milliseconds, halves up, so that order is kept."""
-    if seconds is None or not math.isfinite(seconds):
-        return None
-    return math.floor(float(seconds) * 1000 + 0.5) / 1000

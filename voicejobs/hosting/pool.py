@@ -327,7 +327,7 @@ class EnginePool:
     def _deliver(self, items: list[Item], results: list[WindowResult]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""
         again: list[list[Item]] = []
-        doubting = self._plan.facts.doubt_batches and len(items) > 1
+        doubting = self._plan.facts.doubt and len(items) > 1
         for item, result in zip(items, results, strict=True):
             if doubting and is_doubtful(samples_to_seconds(item.window.size), result):
                 again.append([item])

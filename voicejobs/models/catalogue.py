@@ -198,11 +198,17 @@ _ENTRIES = (
 )
 
 CATALOGUE: dict[str, ModelEntry] = {entry.name: entry for entry in _ENTRIES}
-"""All models by name, in the order that `models list` shows them."""
+"""All models by name, in the order that `models list` shows them; each in the revision that is used by default."""
+
+OLDER: dict[str, tuple[ModelEntry, ...]] = {}
+"""Earlier revisions by name, newest first: an entry goes here when `CATALOGUE` gets a newer one."""
+
+SHORT_REVISION = 12
+"""Digits of a revision that people see; any beginning that only one revision has will do when they type it."""
 
 
-def find(name: str) -> ModelEntry:
-    """Return the entry of a name.
+def revisions(name: str) -> tuple[ModelEntry, ...]:
+    """Return the revisions of a model, the default first.
 
     Raises:
         UnknownModel: the catalogue has no such name; the hint offers the nearest one.
@@ -213,4 +219,28 @@ def find(name: str) -> ModelEntry:
         hint = f"Did you mean {near[0]!r}? " if near else ""
         names = ", ".join(CATALOGUE)
         raise UnknownModel(f"no model is called {name!r}", hint=f"{hint}The catalogue has: {names}.", name=name)
-    return entry
+    return (entry, *OLDER.get(name, ()))
+
+
+def find(name: str) -> ModelEntry:
+    """Return the entry of `NAME`, in the default revision, or of `NAME@REVISION`.
+
+    Raises:
+        UnknownModel: the catalogue has no such name, or not in this revision.
+    """
+    model, at, revision = name.partition("@")
+    known = revisions(model)
+    if not at:
+        return known[0]
+    found = [entry for entry in known if revision and entry.revision.startswith(revision)]
+    if len(found) != 1:
+        what = "several revisions that begin with" if found else "no revision"
+        names = ", ".join(f"{model}@{entry.revision[:SHORT_REVISION]}" for entry in known)
+        raise UnknownModel(f"the model {model} has {what} {revision!r}", hint=f"Known: {names}.", name=name)
+    return found[0]
+
+
+def by_hash(name: str, sha256: str) -> ModelEntry:
+    """Return the revision of a model that has this hash, or `find(name)` where none has, or no hash is given."""
+    same = [entry for entry in revisions(name.partition("@")[0]) if entry.sha256 == sha256]
+    return same[0] if same else find(name)

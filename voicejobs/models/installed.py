@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from voicejobs.errors import ModelCorrupt, ModelUnavailable
-from voicejobs.models.catalogue import ModelEntry, ModelFile, find
+from voicejobs.models.catalogue import CATALOGUE, SHORT_REVISION, ModelEntry, ModelFile, find
 from voicejobs.settings import Settings
 
 MARKER = "voicejobs-model.json"
+PINS = "in-use.json"
 CHUNK_BYTES = 1 << 20
 
 State = Literal["ready", "unverified", "partial", "missing"]
@@ -41,8 +42,70 @@ class ModelFiles:
 
 
 def folder_of(entry: ModelEntry, settings: Settings) -> Path:
-    """Return the folder of a model, whether it exists or not."""
-    return settings.models_dir / entry.name
+    """Return the folder of a model, whether it exists or not.
+
+    That is `NAME`, until another revision lies there: then it is `NAME@REVISION` beside it.
+    """
+    plain = settings.models_dir / entry.name
+    own = settings.models_dir / f"{entry.name}@{entry.revision[:SHORT_REVISION]}"
+    if own.exists():
+        return own
+    holder = _recorded_hash(plain)
+    if holder == entry.sha256 or (holder is None and entry == CATALOGUE.get(entry.name, entry)):
+        return plain
+    return own
+
+
+def chosen(name: str, settings: Settings) -> ModelEntry:
+    """Return the entry of a model: in the revision of `NAME@REVISION`, else the one in use, else the default.
+
+    Raises:
+        UnknownModel: the catalogue has no such name, or not in this revision.
+    """
+    pinned = "" if "@" in name else _pins(settings).get(name, "")
+    return find(f"{name}@{pinned}" if pinned else name)
+
+
+def use(name: str, settings: Settings) -> ModelEntry:
+    """Let a revision of a model be the one that its plain name means, and return it; `NAME` alone is the default.
+
+    Raises:
+        UnknownModel: the catalogue has no such name, or not in this revision.
+        ModelUnavailable, ModelCorrupt: it is not on this machine, damaged, or the folder cannot be written.
+    """
+    entry = find(name)
+    resolve(entry, settings)
+    pins = {**_pins(settings), entry.name: entry.revision}
+    if "@" not in name:
+        del pins[entry.name]
+    try:
+        temporary = settings.models_dir / f".{PINS}.{os.getpid()}"
+        temporary.write_text(json.dumps(pins, indent=2), encoding="utf-8")
+        temporary.replace(settings.models_dir / PINS)
+    except OSError as error:
+        raise ModelUnavailable(
+            f"the models folder {settings.models_dir} cannot be written: {error.strerror}",
+            hint="Set VOICEJOBS_MODELS_DIR to a folder that you can write.",
+        ) from error
+    return entry
+
+
+def _pins(settings: Settings) -> dict[str, str]:
+    """Return the revisions that were chosen, by name of the model."""
+    try:
+        pins = json.loads((settings.models_dir / PINS).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(revision) for name, revision in pins.items()} if isinstance(pins, dict) else {}
+
+
+def _recorded_hash(folder: Path) -> str | None:
+    """Return the hash of the model that was verified last in a folder."""
+    try:
+        recorded = json.loads((folder / MARKER).read_bytes())["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return recorded if isinstance(recorded, str) and len(recorded) == len(sha256().hexdigest()) else None
 
 
 def resolve(model: str | ModelEntry, settings: Settings) -> ModelFiles:
@@ -53,7 +116,7 @@ def resolve(model: str | ModelEntry, settings: Settings) -> ModelFiles:
         ModelUnavailable: files are missing.
         ModelCorrupt: a file is not the one that the catalogue names.
     """
-    entry = find(model) if isinstance(model, str) else model
+    entry = chosen(model, settings) if isinstance(model, str) else model
     folder = folder_of(entry, settings)
     if _recorded_stamps(folder, entry) == _stamps(folder, entry):
         return _model_files(folder, entry)
@@ -68,7 +131,7 @@ def verify(model: str | ModelEntry, settings: Settings) -> ModelFiles:
         ModelUnavailable: files are missing.
         ModelCorrupt: a file is not the one that the catalogue names.
     """
-    entry = find(model) if isinstance(model, str) else model
+    entry = chosen(model, settings) if isinstance(model, str) else model
     folder = folder_of(entry, settings)
     hint = f"Run `voicejobs models pull {entry.name}`."
     # Stamps are taken before the hashing, so that a change meanwhile shows at the next look.

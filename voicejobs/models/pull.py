@@ -11,8 +11,17 @@ from pathlib import Path
 
 from voicejobs.errors import ModelCorrupt, ModelUnavailable
 from voicejobs.models import hub, packages
-from voicejobs.models.catalogue import HubSource, ModelEntry, ModelFile, Source, find
-from voicejobs.models.installed import CHUNK_BYTES, MARKER, ModelFiles, folder_of, is_right, resolve, verify
+from voicejobs.models.catalogue import HubSource, ModelEntry, ModelFile, Source
+from voicejobs.models.installed import (
+    CHUNK_BYTES,
+    MARKER,
+    ModelFiles,
+    chosen,
+    folder_of,
+    is_right,
+    resolve,
+    verify,
+)
 from voicejobs.models.parts import Job, PartFile, Progress, PullEvent, disk_errors, remove_quietly, require_space
 from voicejobs.settings import Settings
 
@@ -30,7 +39,7 @@ def ensure(model: str | ModelEntry, settings: Settings, progress: Progress = sil
     Raises:
         UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see `pull`.
     """
-    entry = find(model) if isinstance(model, str) else model
+    entry = chosen(model, settings) if isinstance(model, str) else model
     try:
         return resolve(entry, settings)
     except (ModelUnavailable, ModelCorrupt):
@@ -53,7 +62,7 @@ def pull(
         ModelUnavailable: no source could deliver, or the models folder cannot be written.
         DiskFull: no room.
     """
-    entry = find(model) if isinstance(model, str) else model
+    entry = chosen(model, settings) if isinstance(model, str) else model
     target = folder_of(entry, settings)
     job = Job(entry.name, target, progress)
     with disk_errors(settings.models_dir):

@@ -19,25 +19,32 @@ class Piece:
 def merge(pieces: Sequence[Piece], duration_s: float) -> tuple[Segment, ...]:
     """Return all segments, times from the start of the recording, ordered by start.
 
-    No time lies outside 0..`duration_s`, no segment or word ends before it starts, and no word starts before the
-    one before it in its segment. Segments of channels are interleaved by time, the channel on each segment and word.
+    No time lies outside 0..`duration_s` and nothing ends before it starts. In each channel no segment starts before
+    the one before it, and words, of whichever segments, neither go backwards nor overlap; a segment holds its words.
+    Segments of channels are interleaved by time, the channel on each segment and word.
 
     Args:
         pieces: shards of all channels, in any order.
         duration_s: length of the recording.
     """
-    segments = [
-        _placed(segment, window, duration_s, piece.channel)
-        for piece in pieces
-        for window, result in zip(piece.windows, piece.results, strict=True)
-        for segment in result.segments
-    ]
+    channels: dict[int | None, list[tuple[Span, WindowResult]]] = {}
+    for piece in pieces:
+        channels.setdefault(piece.channel, []).extend(zip(piece.windows, piece.results, strict=True))
+    segments: list[Segment] = []
+    for channel, heard in channels.items():
+        heard.sort(key=lambda pair: pair[0].start_samples)
+        moved = [
+            segment.shifted(samples_to_seconds(window.start_samples))
+            for window, result in heard
+            for segment in result.segments
+        ]
+        segments += _in_order(moved, duration_s, channel)
     # The sort is stable: segments of one channel that start at the same time keep the order of the engine.
     return tuple(sorted(segments, key=lambda segment: (segment.start_s, segment.channel or 0)))
 
 
 def language_of(pieces: Sequence[Piece]) -> tuple[str | None, float | None]:
-    """Return the language that most windows are in, and the highest probability it was told with.
+    """Return the language that the windows vote for by probability, and the highest probability it was told with.
 
     Windows without segments have no say, unless there are no others.
     """
@@ -45,26 +52,43 @@ def language_of(pieces: Sequence[Piece]) -> tuple[str | None, float | None]:
     results = [result for result in results if result.segments] or results
     if not results:
         return None, None
-    votes: dict[str, int] = {}
+    votes: dict[str, float] = {}
     for result in results:
-        votes[result.language or ""] = votes.get(result.language or "", 0) + 1
+        sure = 1.0 if result.language_probability is None else result.language_probability
+        votes[result.language or ""] = votes.get(result.language or "", 0.0) + sure
     language = max(votes, key=lambda code: votes[code])
     return language, max(one.language_probability or 0.0 for one in results if one.language == language)
 
 
-def _placed(segment: Segment, window: Span, duration_s: float, channel: int | None) -> Segment:
-    """Return the segment at its place in the recording, its times in order and inside."""
-    moved = segment.shifted(samples_to_seconds(window.start_samples))
-    start_s = _inside(moved.start_s, 0.0, duration_s)
-    words: list[Word] = []
-    earliest_s = 0.0
-    for word in moved.words:
-        earliest_s = _inside(word.start_s, earliest_s, duration_s)
-        words.append(
-            replace(word, start_s=earliest_s, end_s=_inside(word.end_s, earliest_s, duration_s), channel=channel)
-        )
-    end_s = _inside(moved.end_s, start_s, duration_s)
-    return replace(moved, start_s=start_s, end_s=end_s, words=tuple(words), channel=channel)
+def _in_order(segments: Sequence[Segment], duration_s: float, channel: int | None) -> list[Segment]:
+    """Return the segments of one channel with their times inside the recording, and in order."""
+    placed: list[Segment] = []
+    earliest_s = 0.0  # nothing that follows starts before
+    for segment in segments:
+        start_s = _inside(segment.start_s, earliest_s, duration_s)
+        end_s = _inside(segment.end_s, start_s, duration_s)
+        words: list[Word] = []
+        for word in segment.words:
+            word_s = _inside(word.start_s, words[-1].start_s if words else start_s, duration_s)
+            if words:
+                words[-1] = replace(words[-1], end_s=min(words[-1].end_s, word_s))
+            end = _inside(word.end_s, word_s, duration_s)
+            words.append(replace(word, start_s=word_s, end_s=end, channel=channel))
+        if words:
+            start_s, end_s = words[0].start_s, words[-1].end_s
+        earliest_s = words[-1].start_s if words else start_s
+        if placed:
+            placed[-1] = _ended_by(placed[-1], start_s)
+        placed.append(replace(segment, start_s=start_s, end_s=end_s, words=tuple(words), channel=channel))
+    return placed
+
+
+def _ended_by(segment: Segment, limit_s: float) -> Segment:
+    """Return the segment with its end, and that of its last word, not after `limit_s`, where the next one starts."""
+    if segment.end_s <= limit_s:
+        return segment
+    words = tuple(replace(word, end_s=min(word.end_s, limit_s)) for word in segment.words)
+    return replace(segment, end_s=limit_s, words=words)
 
 
 def _inside(value_s: float, low_s: float, high_s: float) -> float:

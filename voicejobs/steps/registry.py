@@ -83,18 +83,27 @@ def all_steps() -> tuple[StepDefinition, ...]:
 PREPARE = register(
     StepDefinition(
         name="prepare",
-        version=1,
+        version=2,
         queue="cpu",
         inputs=("source",),
         output="audio",
-        defaults={"channels": "mix"},
+        defaults={
+            "channels": "mix",
+            "clips": [],
+            "vad_filter": True,
+            "vad_threshold": 0.45,
+            "vad_min_speech_ms": 90,
+            "vad_min_silence_ms": 100,
+            "vad_pad_ms": 400,
+            "vad_max_window_s": 30.0,
+        },
         is_cheap=True,
     )
 )
 RECOGNISE = register(
     StepDefinition(
         name="recognise",
-        version=1,
+        version=2,
         queue="asr",
         inputs=("audio",),
         output="pieces",
@@ -104,25 +113,37 @@ RECOGNISE = register(
             "model_sha256": "",
             "device": "cpu",
             "compute_type": "",
+            "threads": 0,
+            "batch_size": 0,
             "language": None,
             "task": "transcribe",
             "word_timestamps": False,
             "beam_size": 5,
+            "best_of": 5,
+            "patience": 1.0,
+            "length_penalty": 1.0,
+            "repetition_penalty": 1.0,
+            "no_repeat_ngram_size": 0,
+            "suppress_tokens": [-1],
             "temperatures": [0.0, 0.2, 0.4, 0.6, 0.8, 1.0],
+            "compression_ratio_threshold": 2.4,
+            "logprob_threshold": -1.0,
+            "no_speech_threshold": 0.6,
+            "condition_on_previous_text": False,
             "initial_prompt": "",
             "hotwords": "",
         },
-        cosmetic=frozenset({"device"}),
+        cosmetic=frozenset({"device", "threads", "batch_size"}),
     )
 )
 DELIVER = register(
     StepDefinition(
         name="deliver",
-        version=1,
+        version=2,
         queue="cpu",
         inputs=("audio", "pieces"),
         output="files",
-        defaults={"formats": ["txt"], "target": "", "replace": False, "known": {}},
+        defaults={"formats": ["txt"], "render": {}, "target": "", "replace": False, "known": {}},
         cosmetic=frozenset({"target", "replace", "known"}),
     )
 )

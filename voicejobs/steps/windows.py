@@ -70,6 +70,24 @@ def speech_spans(
     return spans
 
 
+def whole_spans(
+    probabilities: NDArray[np.float32], samples: int, frame_samples: int, options: WindowOptions = DEFAULT
+) -> list[Span]:
+    """Return spans that cover the whole recording and touch, cut where speech is least likely.
+
+    Args:
+        probabilities: speech probability of each frame, float32, shape (frames,).
+        samples: length of the recording; the last frame may reach past it.
+        frame_samples: samples of one frame.
+        options: limits.
+    """
+    longest = max(1, int(options.max_window_s * SAMPLE_RATE_HZ) // frame_samples)
+    frames = -(-samples // frame_samples)
+    borders = [0, *_cuts(probabilities, 0, frames, longest), frames]
+    ends = [min(border * frame_samples, samples) for border in borders]
+    return [Span(start, end) for start, end in pairwise(ends) if end > start]
+
+
 def plan_windows(spans: Sequence[Span], samples: int, options: WindowOptions = DEFAULT) -> list[Span]:
     """Return the windows that cover the spans: ordered, disjoint, inside the recording, none above the limit.
 

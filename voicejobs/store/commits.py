@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -26,6 +27,7 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.expression import ColumnElement
 
 from voicejobs.store import leases
@@ -234,13 +236,20 @@ def _claim_blocked(*conditions: ColumnElement[bool]) -> Any:
     )
 
 
-def _claim_new(*conditions: ColumnElement[bool]) -> Any:
-    """Return the statement that creates a step run as claimed."""
-    return (
-        insert(step_runs)
-        .from_select(list(_NEW_COLUMNS), select(*_NEW_COLUMNS.values()).where(_job_goes_on, *conditions))
-        .returning(*_CLAIMED_COLUMNS)
+def _claim_new(dialect: Any, *conditions: ColumnElement[bool]) -> Any:
+    """Return the statement that creates a step run as claimed, in the words of a database.
+
+    A job that was taken up again may have it already, skipped and with its story: then it comes back.
+    """
+    new = dialect.insert(step_runs).from_select(
+        list(_NEW_COLUMNS), select(*_NEW_COLUMNS.values()).where(_job_goes_on, *conditions)
     )
+    changed = set(_NEW_COLUMNS) - {"id", "job_id", "node", "step", "shard", "fence", "created_at"}
+    return new.on_conflict_do_update(
+        index_elements=["id"],
+        set_={**{name: new.excluded[name] for name in sorted(changed)}, "fence": step_runs.c.fence + 1},
+        where=step_runs.c.state == literal(StepState.SKIPPED.value),
+    ).returning(*_CLAIMED_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +303,7 @@ def _at_once(claim: Any) -> Any:
 
 
 _GO_ON = _Onward(_claim_blocked(), _at_once(_claim_blocked))
-_GO_ON_NEW = _Onward(_claim_new(), _at_once(_claim_new))
+_GO_ON_NEW = _Onward(_claim_new(sqlite), _at_once(partial(_claim_new, postgresql)))
 
 
 def _finish_parts() -> Any:

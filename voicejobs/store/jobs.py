@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, text, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
 from voicejobs.store.database import now_s
@@ -81,19 +82,27 @@ _INSERT_JOB = insert(jobs).values(
     finished_at=case((literal(JobState.FAILED.value) == bindparam("state"), now_s()), else_=None),
 )
 
-_INSERT_STEP = insert(step_runs).values(
-    id=bindparam("id"),
-    job_id=bindparam("job_id"),
-    node=bindparam("node"),
-    step=bindparam("step"),
-    step_version=bindparam("step_version"),
-    shard=bindparam("shard"),
-    depth=bindparam("depth"),
-    queue=bindparam("queue"),
-    state=bindparam("state"),
-    inputs=bindparam("inputs"),
-    created_at=now_s(),
-)
+_STEP_VALUES: dict[str, Any] = {
+    **{
+        name: bindparam(name)
+        for name in ("id", "job_id", "node", "step", "step_version", "shard", "depth", "queue", "state", "inputs")
+    },
+    "created_at": now_s(),
+}
+_INSERT_STEP = insert(step_runs).values(_STEP_VALUES)
+
+
+def _or_return(dialect: Any) -> Any:
+    """Return the insertion of a step run that brings back one that was skipped, in the words of a database."""
+    new = dialect.insert(step_runs).values(_STEP_VALUES)
+    return new.on_conflict_do_update(
+        index_elements=["id"],
+        set_={name: new.excluded[name] for name in ("step_version", "depth", "queue", "state", "inputs")},
+        where=step_runs.c.state == literal(StepState.SKIPPED.value),
+    )
+
+
+_INSERT_OR_RETURN = {"sqlite": _or_return(sqlite), "postgresql": _or_return(postgresql)}
 
 
 def insert_batch(
@@ -158,9 +167,12 @@ def insert_jobs(
 
 
 def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStepRun]) -> list[str]:
-    """Insert further step runs of a job and return their ids."""
+    """Insert further step runs of a job and return their ids.
+
+    A job that was taken up again has some of them already, with the story of the attempts before: these come back.
+    """
     values = [_step_row(job_id, row) for row in rows]
-    connection.execute(_INSERT_STEP, values)
+    connection.execute(_INSERT_OR_RETURN[connection.dialect.name], values)
     return [value["id"] for value in values]
 
 
@@ -193,7 +205,8 @@ _LOCK_JOIN = (
 _MISSING_INPUTS = select(func.count()).where(
     step_runs.c.job_id == bindparam("b_job_id"),
     step_runs.c.node.in_(bindparam("b_inputs", expanding=True)),
-    step_runs.c.state != StepState.SUCCEEDED,
+    # What is skipped in a live job is left from before it was taken up again, and no input.
+    step_runs.c.state.not_in((StepState.SUCCEEDED, StepState.SKIPPED)),
 )
 _RELEASE = (
     update(step_runs)

@@ -5,6 +5,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any
 
+HASH8 = "\0hash8\0"
+"""Stands in the path of an output for the first digits of its input's SHA-256, until the input has been read."""
+
 
 def encode_path(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return JSON values that keep every byte of `path`, which must be absolute."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -30,9 +31,9 @@ def deliver_files(transcript: Transcript, options: Mapping[str, Any], lease: Lea
     if not options["target"]:
         return []
     stem = decode_path(options["target"])
-    rendered = [
-        (name, Path(stem + extension(name)), render(transcript, name, RenderOptions())) for name in options["formats"]
-    ]
+    transcript = replace(transcript, source_name=Path(stem).name)  # two inputs of one content share a transcript
+    chosen = RenderOptions.from_json(options.get("render", {}))  # jobs of earlier versions have none
+    rendered = [(name, Path(stem + extension(name)), render(transcript, name, chosen)) for name in options["formats"]]
     for name, path, data in rendered:
         _demand_free(path, data, options)
         for earlier in range(1, lease.fence):  # left by a worker that was killed in mid-write

@@ -28,6 +28,20 @@ def check_unchanged(path: str, source: Mapping[str, Any]) -> None:
         raise InputChanged(f"{name} was changed after it was submitted")
 
 
+def check_not_replaced(path: str, source: Mapping[str, Any]) -> None:
+    """Do nothing where the file that was just decoded is still the one that was submitted, or is gone by now.
+
+    Raises:
+        InputChanged: it was written to or replaced meanwhile, so that nobody knows what was decoded.
+    """
+    try:
+        status = Path(path).stat()
+    except OSError:
+        return  # what was opened stays readable; a later step does not need it
+    if status.st_size != source["size"] or status.st_mtime_ns != source["mtime_ns"]:
+        raise InputChanged(f"{display_name(path)} was changed while it was decoded")
+
+
 def unreadable(name: str, error: OSError) -> InputError:
     """Return our error for an input that the operating system does not give us."""
     if isinstance(error, FileNotFoundError):

@@ -9,21 +9,24 @@ from typing import Any
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
+from voicejobs.engines.devices import resolve_device
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import Internal, ModelCorrupt, NotFound
+from voicejobs.models.catalogue import by_hash
 from voicejobs.models.installed import resolve
 from voicejobs.settings import Settings
 from voicejobs.steps.merge import Piece, language_of, merge
+from voicejobs.steps.plan import PlanOptions, Speech, plan
 from voicejobs.steps.prepare import Heard, listen
-from voicejobs.steps.recognise import Work, detect_language, recognise
-from voicejobs.steps.windows import plan_windows, speech_spans
+from voicejobs.steps.recognise import Work, detect_language, language_windows, recognise
+from voicejobs.steps.registry import PREPARE, RECOGNISE
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
-from voicejobs.tasks.inputs import check_unchanged
+from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import VAD_SPEC, Runtime
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
@@ -35,9 +38,6 @@ WINDOWS_PER_PROCESS = 8
 """Windows in memory at once for each engine process: enough to keep it busy, and flat however long recordings are."""
 
 MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
-
-LANGUAGE_WINDOWS = 3
-"""First windows of a recording from which its language may be told."""
 
 PROGRESS_EVERY_S = 60.0
 """Decoded audio between two notes of progress."""
@@ -59,6 +59,7 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
                 _note_progress(runtime, lease, hold),
             )
             media = {**stream.info.to_json(), "skipped_packets": stream.skipped_packets}
+        check_not_replaced(path, lease.source)
     except BaseException:
         for channel, writer in enumerate(writers):
             writer.close()
@@ -105,17 +106,19 @@ def _prepared(
     lease: Lease, heard: Sequence[Heard], writers: Sequence[PcmWriter], media: Mapping[str, Any], folder: Path
 ) -> Product:
     """Plan the windows, and cut them into shards: at least one, so that the join always has an input."""
+    wanted = PlanOptions.from_step(PREPARE.options(lease.options["prepare"]))
     channels: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
     for number, (channel, writer) in enumerate(zip(heard, writers, strict=True)):
-        spans = speech_spans(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES)
-        windows = plan_windows(spans, channel.samples)
+        planned = plan(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES, wanted)
+        windows = planned.windows
         channels.append(
             {
                 "file": _file_name(lease, number),
                 "sha256": writer.sha256,
                 "windows": [[window.start_samples, window.end_samples] for window in windows],
-                "speech_samples": sum(span.length_samples for span in spans),
+                "speech_samples": planned.speech_samples,
+                "speech": None if planned.speech is None else [one.to_json() for one in planned.speech],
             }
         )
         shards += [
@@ -163,12 +166,15 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
             leases.checkpoint(runtime.database, lease, state, _speech_s(windows[: len(done)]))
 
     if len(done) < len(windows):
-        options = lease.options["recognise"]
-        recogniser = runtime.host.recogniser(engine_spec(options, runtime.settings), cancelled=lambda: hold.is_stopped)
+        options = RECOGNISE.options(lease.options["recognise"])  # those of a job of an older version lack some
+        spec = engine_spec(options, runtime.settings)
+        recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
         budget_samples = WINDOWS_PER_PROCESS * recogniser.processes * MAX_WINDOW_SAMPLES
         work = Work(
             windows,
             read,
+            speech=_speech_of(channel),
+            doubt=engine_class(spec.engine).facts(spec).doubt,
             first=len(done),
             checkpoint=checkpoint,
             turn=lambda samples: runtime.audio.reserve(samples, budget_samples, hold.check),
@@ -185,11 +191,16 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 def _language_of_all(
     runtime: Runtime, lease: Lease, read: Callable[[Span], Pcm], recogniser: Recogniser
 ) -> tuple[str, float]:
-    """Return the language of a channel, told from its first windows: the same in every shard, and told once here."""
-    channel = lease.inputs["channel"]
-    windows = next(lease.outputs("prepare"))["channels"][channel]["windows"]
-    first = [Span(start, end) for start, end in windows[:LANGUAGE_WINDOWS]]
-    return runtime.languages.get((lease.job_id, channel), lambda: detect_language(first, read, recogniser))
+    """Return the language of a channel, told from all of it: the same in every shard, and told once here."""
+    number = lease.inputs["channel"]
+    channel = next(lease.outputs("prepare"))["channels"][number]
+    chosen = language_windows([Span(start, end) for start, end in channel["windows"]], _speech_of(channel))
+    return runtime.languages.get((lease.job_id, number), lambda: detect_language(chosen, read, recogniser))
+
+
+def _speech_of(channel: Mapping[str, Any]) -> list[Speech] | None:
+    """Return the speech that was heard in a channel, None where it is not to count."""
+    return None if channel.get("speech") is None else [Speech.from_json(item) for item in channel["speech"]]
 
 
 def _speech_s(windows: Sequence[Span]) -> float:
@@ -204,8 +215,11 @@ def engine_spec(options: Mapping[str, Any], settings: Settings) -> EngineSpec:
         ModelCorrupt: the model here is not the one with which the job was submitted.
     """
     params: tuple[tuple[str, Any], ...] = ()
+    if options["batch_size"]:
+        params = (("max_batch", options["batch_size"]),)
     if options["engine"] == "fake":
         params = (
+            *params,
             ("cost_base_s", settings.fake_cost_base_s),
             ("cost_window_s", settings.fake_cost_window_s),
             ("cost_mode", settings.fake_cost_mode),
@@ -213,36 +227,23 @@ def engine_spec(options: Mapping[str, Any], settings: Settings) -> EngineSpec:
     spec = EngineSpec(
         engine=options["engine"],
         model=options["model"],
-        device=options["device"],
+        device=resolve_device(options["device"]),
         compute_type=options["compute_type"],
+        threads=options["threads"] or 1,
         params=params,
     )
     if not engine_class(spec.engine).facts(spec).needs_model:
         return spec
-    files = resolve(options["model"], settings)
+    files = resolve(by_hash(options["model"], options["model_sha256"]), settings)
     if options["model_sha256"] and files.sha256 != options["model_sha256"]:
         raise ModelCorrupt(f"The model {options['model']!r} on this worker is not the one that the job names")
-    return EngineSpec(
-        engine=spec.engine,
-        model=spec.model,
-        model_dir=str(files.dir),
-        device=spec.device,
-        compute_type=spec.compute_type,
-        params=params,
-    )
+    return replace(spec, model_dir=str(files.dir))
 
 
 def recognise_options(options: Mapping[str, Any], *, split: bool) -> RecogniseOptions:
     """Return the engine's options; channels that were kept apart are merged by word, so that words need times."""
-    return RecogniseOptions(
-        language=options["language"],
-        task=options["task"],
-        word_timestamps=options["word_timestamps"] or split,
-        beam_size=options["beam_size"],
-        temperatures=tuple(options["temperatures"]),
-        initial_prompt=options["initial_prompt"],
-        hotwords=options["hotwords"],
-    )
+    same = {name: value for name, value in options.items() if name not in _ENGINE_OPTIONS}
+    return RecogniseOptions.from_json({**same, "word_timestamps": options["word_timestamps"] or split})
 
 
 def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -314,6 +315,9 @@ def _warnings(audio: Mapping[str, Any], segments: Sequence[Segment]) -> tuple[st
         warnings.append("damaged_passages")
     return tuple(warnings)
 
+
+_ENGINE_OPTIONS = frozenset({"engine", "model", "model_sha256", "device", "compute_type", "threads", "batch_size"})
+"""Options of the step `recognise` that say which engine to load; all others go into each call."""
 
 BODIES: dict[str, Body] = {"prepare": prepare, "recognise": recognise_shard, "deliver": deliver}
 """The body of the task of each step."""

@@ -227,7 +227,8 @@ def test_a_file_without_the_right_to_read_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate_hz", "channels"), [(0, 1), (384_001, 1), (4_000_000_000, 1), (16_000, 0), (16_000, 33), (16_000, 65_535)]
+    ("rate_hz", "channels"),
+    [(0, 1), (1, 1), (999, 1), (384_001, 1), (4_000_000_000, 1), (16_000, 0), (16_000, 33), (16_000, 65_535)],
 )
 def test_impossible_headers_are_refused_before_decoding(tmp_path: Path, rate_hz: int, channels: int) -> None:
     """Rates and channel counts that no recording has are the header's fault."""
@@ -235,7 +236,7 @@ def test_impossible_headers_are_refused_before_decoding(tmp_path: Path, rate_hz:
         run(write_wav(tmp_path / "a.wav", rate_hz=rate_hz, channels=channels))
 
 
-@pytest.mark.parametrize(("rate_hz", "channels"), [(1, 1), (384_000, 1), (16_000, 32)])
+@pytest.mark.parametrize(("rate_hz", "channels"), [(1000, 1), (384_000, 1), (16_000, 32)])
 def test_the_ends_of_the_allowed_ranges_decode(tmp_path: Path, rate_hz: int, channels: int) -> None:
     """The limits themselves are allowed, and the length is that of the samples."""
     (pcm,), _ = run(write_wav(tmp_path / "a.wav", samples=3200, rate_hz=rate_hz, channels=channels))

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 from itertools import pairwise
 
 from hypothesis import given
@@ -47,18 +48,51 @@ def test_channels_are_interleaved_by_time_and_named_on_every_word() -> None:
 times = st.floats(-1.0, 40.0)
 
 
-@given(st.lists(st.tuples(times, times), max_size=8), st.floats(0.0, 20.0))
-def test_no_time_is_out_of_order_or_outside_the_recording(spans: list[tuple[float, float]], duration_s: float) -> None:
-    """Whatever an engine says, starts never go backwards and nothing ends before it starts or after the end."""
-    words = tuple(Word(start, end, "x") for start, end in spans)
-    segments = tuple(Segment(start, end, "x", words) for start, end in spans)
-    found = merge([Piece([Span(8000, 80000)], [WindowResult(segments)])], duration_s)
-    assert len(found) == len(spans)
+spans_of_words = st.lists(st.tuples(times, times), max_size=8)
+
+
+@given(
+    windows=st.lists(st.lists(st.tuples(times, times, spans_of_words), max_size=4), max_size=4),
+    channels=st.lists(st.integers(0, 1), min_size=4, max_size=4),
+    duration_s=st.floats(0.0, 90.0),
+)
+def test_no_time_is_out_of_order_or_outside_the_recording(
+    windows: list[list[tuple[float, float, list[tuple[float, float]]]]], channels: list[int], duration_s: float
+) -> None:
+    """Whatever an engine says, nothing ends before it starts or after the end, goes backwards, or leaves its segment.
+
+    Words of a channel do not overlap either, and none is lost.
+    """
+    pieces = []
+    for number, (segments, channel) in enumerate(zip(windows, channels, strict=False)):
+        made = [
+            Segment(start, end, "x", tuple(Word(first, last, "x") for first, last in spans))
+            for start, end, spans in segments
+        ]
+        pieces.append(
+            Piece([Span(number * 320000, number * 320000 + 480000)], [WindowResult(tuple(made))], channel=channel)
+        )
+    found = merge(pieces, duration_s)
+    assert len(found) == sum(len(segments) for segments in windows)
     assert all(one.start_s <= two.start_s for one, two in pairwise(found))
-    for one in found:
-        assert all(first.start_s <= second.start_s for first, second in pairwise(one.words))
-        assert all(0 <= part.start_s <= part.end_s <= duration_s for part in one.words)
-        assert 0 <= one.start_s <= one.end_s <= duration_s
+    for channel in (0, 1):
+        mine = [segment for segment in found if segment.channel == channel]
+        words = [word for segment in mine for word in segment.words]
+        both: tuple[Sequence[Segment | Word], ...] = (mine, words)
+        for sequence in both:
+            assert all(0 <= part.start_s <= part.end_s <= duration_s for part in sequence)
+            assert all(one.end_s <= two.start_s for one, two in pairwise(sequence))
+        for segment in mine:
+            assert all(segment.start_s <= word.start_s <= word.end_s <= segment.end_s for word in segment.words)
+    assert sum(len(one.words) for one in found) == sum(len(spans) for segments in windows for _, _, spans in segments)
+
+
+def test_the_earlier_word_gives_way() -> None:
+    """A word that an engine draws out over the next one ends where that begins, and so does its segment."""
+    first = Segment(0.0, 5.0, " one", (Word(0.0, 5.0, " one"),))
+    second = Segment(3.0, 6.0, " two", (Word(3.0, 4.0, " two"),))
+    one, two = merge([Piece([Span(0, 160000)], [WindowResult((first, second))])], 10.0)
+    assert (one.end_s, one.words[0].end_s, two.start_s, two.end_s) == (3.0, 3.0, 3.0, 4.0)
 
 
 def test_the_language_is_that_of_most_windows_with_text() -> None:

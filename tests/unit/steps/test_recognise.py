@@ -6,7 +6,8 @@ import pytest
 from voicejobs.audio.types import Pcm, Segment, Span, WindowResult
 from voicejobs.engines.base import RecogniseOptions
 from voicejobs.errors import LeaseLost
-from voicejobs.steps.recognise import Work, recognise
+from voicejobs.steps.plan import Speech
+from voicejobs.steps.recognise import Work, language_windows, recognise
 
 RECORDING = np.arange(1000, dtype=np.int16)
 WINDOWS = [Span(start, start + 60) for start in range(0, 700, 100)]
@@ -72,19 +73,46 @@ def test_an_error_of_the_checkpoint_ends_the_work() -> None:
 
 
 def test_the_language_is_told_once_for_all_windows() -> None:
-    """A doubtful first window is followed by a look at the next, and all windows use what was found."""
-    listener = Listener(("de", 0.3), ("fr", 0.9), ("nn", 1.0))
+    """Two windows that agree and are sure decide for all, and their mean is the probability."""
+    listener = Listener(("fr", 0.9), ("fr", 0.8), ("nn", 1.0))
     results = recognise(Work(WINDOWS, read), listener, RecogniseOptions())
     assert {options.language for options in listener.options} == {"fr"}
-    assert {(result.language, result.language_probability) for result in results} == {("fr", 0.9)}
+    assert {result.language for result in results} == {"fr"}
+    assert results[0].language_probability == pytest.approx(0.85)
     assert listener.languages == [("nn", 1.0)]
 
 
-def test_the_best_guess_counts_where_no_window_is_sure() -> None:
-    """At most three windows are asked."""
-    listener = Listener(("de", 0.3), ("fr", 0.4), ("es", 0.2), ("nn", 1.0))
-    assert recognise(Work(WINDOWS, read), listener, RecogniseOptions())[0].language == "fr"
+def test_the_windows_vote_by_probability() -> None:
+    """Five windows are asked at most; a jingle in another language and doubtful windows are outvoted."""
+    listener = Listener(("en", 0.95), ("de", 0.3), ("fr", 0.7), ("fr", 0.6), ("en", 0.2), ("nn", 1.0))
+    (first, *_) = recognise(Work(WINDOWS, read), listener, RecogniseOptions())
+    assert first.language == "fr"
+    assert first.language_probability == pytest.approx(1.3 / 5)
     assert listener.languages == [("nn", 1.0)]
+
+
+def test_windows_with_most_speech_are_asked_for_the_language() -> None:
+    """Silence at the beginning, which sounds like any language, has no say."""
+    windows = [Span(start, start + 100) for start in range(0, 1000, 100)]
+    speech = [Speech(Span(start, start + 90), 0.9) for start in (110, 310, 510, 710, 910)]
+    chosen = language_windows(windows, speech)
+    assert [window.start_samples for window in chosen] == [100, 300, 500, 700, 900]
+    assert language_windows(windows[:1]) == windows[:1]
+    assert language_windows([]) == []
+
+
+def test_what_the_windows_said_is_reviewed_before_it_is_kept() -> None:
+    """Words without speech under them are gone from the checkpoint too."""
+    kept: list[WindowResult] = []
+    work = Work(WINDOWS[:2], read, speech=[], checkpoint=lambda first, found: kept.extend(found))
+    listener = Listener()
+    answer = Segment(0.0, 1.0, " Thank you.", avg_logprob=-0.9, no_speech_prob=0.7)
+    listener.recognise = lambda windows, options: [WindowResult((answer,), "en") for _ in windows]  # type: ignore[method-assign]
+    results = recognise(work, listener, RecogniseOptions(language="en"))
+    assert [result.segments for result in results] == [(), ()]
+    assert kept == results
+    believed = Work(WINDOWS[:2], read, speech=[], doubt=False)
+    assert recognise(believed, listener, RecogniseOptions(language="en"))[0].segments == (answer,)
 
 
 def test_a_recording_of_one_window_leaves_the_language_to_the_same_pass() -> None:

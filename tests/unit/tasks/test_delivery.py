@@ -11,6 +11,7 @@ import pytest
 
 from voicejobs.audio.types import Segment, Transcript
 from voicejobs.errors import DiskFull, OutputExists, OutputUnwritable
+from voicejobs.formats import FORMATS
 from voicejobs.store.blobs import BlobStore, write_atomic
 from voicejobs.store.paths import decode_path, encode_path
 from voicejobs.tasks import delivery
@@ -41,6 +42,23 @@ def test_each_format_is_a_file_that_is_described(tmp_path: Path) -> None:
         assert (file["sha256"], file["size"]) == (sha256(data).hexdigest(), len(data))
     assert (tmp_path / "new" / "talk.txt").read_text() == "Hello.\n"
     assert len(list((tmp_path / "new").iterdir())) == 4
+
+
+def test_files_follow_the_options_of_the_job(tmp_path: Path) -> None:
+    """What the job says of lines and labels reaches the files, and each is named after its own input."""
+    spoken = transcript("Hello there.")
+    deliver_files(
+        spoken, options(tmp_path / "my talk", "srt", "ctm", render={"max_words_per_line": 1, "srt_crlf": True})
+    )
+    assert (tmp_path / "my talk.srt").read_bytes().count(b"-->") == 2
+    assert b"\r\n" in (tmp_path / "my talk.srt").read_bytes()
+    assert (tmp_path / "my talk.ctm").read_text().splitlines()[1].startswith("my_talk 1 ")
+
+
+def test_every_format_can_be_had_at_once(tmp_path: Path) -> None:
+    """No two formats write the same file, and each file is there."""
+    files = deliver_files(transcript(), options(tmp_path / "talk", *FORMATS))
+    assert len({decode_path(file) for file in files}) == len(FORMATS) == len(list(tmp_path.iterdir()))
 
 
 def test_without_a_target_nothing_is_written(tmp_path: Path) -> None:

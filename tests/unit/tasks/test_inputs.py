@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from voicejobs.errors import VoicejobsError
-from voicejobs.tasks.inputs import check_unchanged, unreadable
+from voicejobs.errors import InputChanged, VoicejobsError
+from voicejobs.tasks.inputs import check_not_replaced, check_unchanged, unreadable
 
 
 def source(path: Path) -> dict[str, int]:
@@ -58,6 +58,17 @@ def test_what_is_gone_empty_or_no_file_is_refused(path: Path, tmp_path: Path) ->
     os.mkfifo(path)
     assert code_of(path, noted) == "not_audio"
     assert code_of(path / "below", noted) == "unreadable"
+
+
+def test_a_file_that_changed_while_it_was_decoded_is_refused(path: Path) -> None:
+    """What was written to meanwhile is nobody's content; what was removed meanwhile was read to its end."""
+    noted = source(path)
+    check_not_replaced(str(path), noted)
+    path.write_bytes(b"abcd")
+    with pytest.raises(InputChanged, match=r"a\.wav"):
+        check_not_replaced(str(path), noted)
+    path.unlink()
+    check_not_replaced(str(path), noted)
 
 
 def test_a_file_that_we_may_not_read_says_why() -> None:

@@ -1,0 +1,79 @@
+"""Name the outputs: no two inputs alike, and no name longer than a file can have."""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from voicejobs.cli.inputs import Found
+from voicejobs.cli.template import DEFAULT_TEMPLATE, Template, parse_template
+from voicejobs.formats import extension
+from voicejobs.store.paths import HASH8
+from voicejobs.submit import InputFile
+
+MAX_NAME_BYTES = 255
+_MARK_HEX = 8
+
+
+def name_outputs(
+    found: Sequence[Found], output_dir: Path, formats: Sequence[str], template: Template | None = None
+) -> list[InputFile]:
+    """Return the inputs with the stems of their outputs: without the ending, or with it where stems would collide."""
+    template = template or parse_template(DEFAULT_TEMPLATE)
+    root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
+    longest = _longest_name(root) - max((len(extension(name)) for name in formats), default=0)
+    plain = [template.stem(one.relative) for one in found]
+    shared = Counter(plain)
+    used: dict[str, int] = {}
+    files = []
+    for one, stem in zip(found, plain, strict=True):
+        wanted = stem if shared[stem] == 1 else template.stem(one.relative, whole_name=True)
+        free = _unused(_shortened(wanted, longest), used, longest)
+        files.append(InputFile(one.path, one.relative, os.path.join(root, free), one.error))  # noqa: PTH118
+    return files
+
+
+def _unused(stem: str, used: dict[str, int], longest: int) -> str:
+    """Return a stem that no other input has, numbered where need be."""
+    candidate = stem
+    while candidate in used:
+        used[stem] += 1  # the last number is kept, so that many inputs of one name cost no search each
+        candidate = _shortened(f"{stem}-{used[stem]}", longest)
+    used[candidate] = 1
+    return candidate
+
+
+def _shortened(relative: str, longest: int) -> str:
+    """Return a path whose names fit: a longer one is cut between characters, and marked by a hash of the whole."""
+    names = relative.split("/")
+    limits = [MAX_NAME_BYTES] * (len(names) - 1) + [longest]
+    # The place of a hash that is not known yet is taken to be as long as the hash.
+    return "/".join(
+        name if len(os.fsencode(name)) <= limit else _cut(name, limit)
+        for name, limit in zip(names, limits, strict=True)
+    )
+
+
+def _cut(name: str, limit: int) -> str:
+    """Return at most `limit` bytes for a name, different for different names."""
+    mark = f"~{sha256(os.fsencode(name)).hexdigest()[:_MARK_HEX]}"
+    if HASH8 in name:
+        mark += f"-{HASH8}"
+    kept = os.fsencode(name.replace(HASH8, ""))[: max(1, limit - len(mark))]
+    while kept and kept[-1] & 0xC0 == 0x80:  # in the middle of a character, perhaps: drop it whole  # noqa: PLR2004
+        kept = kept[:-1]
+    if kept and kept[-1] >= 0xC0:  # noqa: PLR2004 - a lead byte without what follows it
+        kept = kept[:-1]
+    return os.fsdecode(kept).rstrip() + mark
+
+
+def _longest_name(folder: str) -> int:
+    """Return the most bytes that a name can have there; the folder itself may not exist yet."""
+    place = Path(folder)
+    while not place.is_dir() and place != place.parent:
+        place = place.parent
+    try:
+        return min(MAX_NAME_BYTES, os.pathconf(place, "PC_NAME_MAX"))
+    except (OSError, ValueError):
+        return MAX_NAME_BYTES
