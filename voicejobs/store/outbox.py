@@ -91,11 +91,14 @@ def mark_unsent(connection: Connection, job_ids: Sequence[str]) -> None:
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB)).values(sent_at=None))
 
 
-def heartbeat(connection: Connection, owner: str, lease_s: float) -> set[tuple[str, int]]:
-    """Extend every lease of `owner` and return (step run id, fencing number) of those it still holds."""
+def heartbeat(connection: Connection, owner: str, lease_s: float, step_run_ids: Sequence[str]) -> set[tuple[str, int]]:
+    """Extend these leases of `owner` and return (step run id, fencing number) of those it still holds.
+
+    What its rows say it holds and it knows nothing of runs out: the answer to a claim, or a commit, was lost.
+    """
     rows = connection.execute(
         update(step_runs)
-        .where(step_runs.c.owner == owner, _RUNNING)
+        .where(step_runs.c.owner == owner, step_runs.c.id.in_(step_run_ids), _RUNNING)
         .values(lease_until=now_s() + lease_s)
         .returning(step_runs.c.id, step_runs.c.fence)
     )

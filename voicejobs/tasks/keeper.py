@@ -144,7 +144,7 @@ class LeaseKeeper:
         with self._lock:
             before = {(hold.lease.step_run_id, hold.lease.fence): hold for hold in self._holds.values()}
         with self.database.begin() as connection:
-            alive = outbox.heartbeat(connection, self.owner, self.lease_s)
+            alive = outbox.heartbeat(connection, self.owner, self.lease_s, [step_run_id for step_run_id, _ in before])
         for key, hold in before.items():
             if key not in alive:
                 hold.stop(LeaseLost(f"The step run {hold.lease.step_run_id} is no longer ours"))

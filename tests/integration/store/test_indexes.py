@@ -23,7 +23,7 @@ def database(sqlite_url: str) -> Iterator[Database]:
     [
         ("open_batches", "ix_jobs_sent"),
         ("unsent", "ix_jobs_unsent"),
-        ("heartbeat", "ix_step_runs_running"),
+        ("heartbeat", "sqlite_autoindex_step_runs_1"),
         ("stopped_jobs", "ix_step_runs_running"),
         ("running_owners", "ix_step_runs_running"),
         ("free_expired", "ix_step_runs_running"),
@@ -37,7 +37,7 @@ def test_a_frequent_query_uses_its_index(database: Database, call: str, index: s
     calls = {
         "open_batches": outbox.open_batches,
         "unsent": lambda connection: outbox.unsent(connection, "batch", 5),
-        "heartbeat": lambda connection: outbox.heartbeat(connection, "owner", 60.0),
+        "heartbeat": lambda connection: outbox.heartbeat(connection, "owner", 60.0, ["run"]),
         "stopped_jobs": lambda connection: outbox.stopped_jobs(connection, "owner"),
         "running_owners": outbox.running_owners,
         "free_expired": lambda connection: outbox.free_expired(connection, grace_s=0.0),

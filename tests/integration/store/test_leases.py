@@ -182,16 +182,17 @@ def test_a_checkpoint_survives_its_worker(database: Database) -> None:
 
 
 def test_a_heartbeat_extends_leases_and_tells_the_lost_ones(database: Database) -> None:
-    """Every lease of the owner is extended; those that are gone, or somebody else's, are not in the answer."""
-    ids = [rows.steps(database, rows.add_job(database))["prepare"].id for _ in range(3)]
+    """Leases that the owner knows of are extended; the gone, the foreign and the forgotten are not in the answer."""
+    ids = [rows.steps(database, rows.add_job(database))["prepare"].id for _ in range(4)]
     held = [rows.hold(database, step_run_id, lease_s=0.0) for step_run_id in ids[:2]]
+    forgotten = rows.hold(database, ids[3], lease_s=-LATE_S)
     foreign = rows.hold(database, ids[2], "other/boot/2/2", lease_s=-LATE_S)
     rows.succeed(database, held[1])
     with database.begin() as connection:
-        alive = outbox.heartbeat(connection, rows.OWNER, 60.0)
+        alive = outbox.heartbeat(connection, rows.OWNER, 60.0, ids[:3])
     assert alive == {(ids[0], 1)}
     with database.begin() as connection:
-        assert outbox.free_expired(connection, grace_s=0) == [foreign.job_id]
+        assert outbox.free_expired(connection, grace_s=0) == sorted([foreign.job_id, forgotten.job_id])
 
 
 def test_leases_that_ran_out_are_freed(database: Database) -> None:

@@ -46,9 +46,12 @@ def test_leases_are_extended_while_they_are_held(database: Database, keeper: Lea
 
     before = end_of(lease)
     with keeper.hold(lease) as hold:
+        wait_until(lambda: end_of(lease) > before)
+        dropped_before = end_of(dropped)
         wait_until(lambda: end_of(lease) > before + LEASE_S)
         hold.check()
         assert not hold.is_stopped
+    assert end_of(dropped) == dropped_before
     assert keeper.held == 0
 
 
