@@ -12,7 +12,7 @@ from celery import Celery
 
 from voicejobs import dispatch
 from voicejobs.engines.base import EngineSpec
-from voicejobs.errors import VoicejobsError
+from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
 from voicejobs.messages import queue_name
@@ -216,12 +216,13 @@ class Runtime:
             else:
                 return
 
-    @staticmethod
-    def _guard(duty: Callable[[], object]) -> None:
+    def _guard(self, duty: Callable[[], object]) -> None:
         """Run a duty; what it cannot do now it can do next time."""
         try:
             duty()
         except VoicejobsError as error:
+            if isinstance(error, DatabaseUnavailable):  # a worker without leases has no heartbeat that would tell
+                self.upkeep.database_was_away()
             logger.warning("upkeep failed", extra={"duty": duty.__name__, "error": error.message})
         except Exception:
             logger.exception("upkeep failed", extra={"duty": duty.__name__})
