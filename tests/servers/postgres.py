@@ -107,6 +107,11 @@ class Postgres:
         raise ServerMissingError(f"no Postgres that works (found {tried}): install the extra `dev`")
 
     @property
+    def is_started(self) -> bool:
+        """Tell whether the server was started, and not ended by us since."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """Return the process id of the running server."""
         assert self._process is not None, "the server is not running"

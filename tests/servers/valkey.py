@@ -64,6 +64,11 @@ class Valkey:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def is_started(self) -> bool:
+        """Tell whether the server was started, and not ended by us since."""
+        return self._process is not None
+
+    @property
     def pid(self) -> int:
         """Return the process id of the running server."""
         assert self._process is not None, "the server is not running"

@@ -5,7 +5,7 @@ from typing import Any
 
 from celery import Celery
 
-from tests.integration.tasks.conftest import Bench
+from tests.bench import Bench
 from tests.rows import steps
 from tests.waiting import wait_until
 from voicejobs.messages import task_name

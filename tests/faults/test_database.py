@@ -1,0 +1,78 @@
+"""A database that goes away: for less than a lease, and for three."""
+
+import time
+
+import pytest
+
+from tests.bench import LEASE_S
+from tests.faults.conftest import MakeSite, Site
+from tests.faults.long_work import ONCE
+from tests.faults.oracle import judge, succeeded
+from tests.rows import job, steps
+
+pytestmark = pytest.mark.timeout(150)
+SHORT_S = 5.0
+LONG_CALL_S = 25.0
+LEASE_OF_AN_OUTAGE_S = 10.0
+
+
+def outage(site: Site, seconds: float) -> None:
+    """Stop Postgres at once, and start it again after some seconds."""
+    site.bench.database.engine.dispose()
+    site.postgres.stop_immediately()
+    time.sleep(seconds)
+    site.postgres.start()
+    site.bench.database.engine.dispose()
+
+
+def test_an_outage_shorter_than_a_lease_costs_no_lease(make_site: MakeSite) -> None:
+    """Postgres is away for five seconds while steps run: heartbeats go on, no lease runs out, each step runs once."""
+    site = make_site(fake_cost_base_s=8.0, lease_s=LEASE_OF_AN_OUTAGE_S)
+    bench = site.bench
+    ids = bench.submit(*(bench.recording(f"{number}.wav") for number in range(4)))
+    worker = bench.start_worker()
+    for job_id in ids:
+        bench.wait_running(job_id)
+    outage(site, SHORT_S)
+    assert bench.wait_ended(*ids, timeout_s=60) == succeeded(ids)
+    assert [bench.stories(job_id) for job_id in ids] == [ONCE] * len(ids)
+    assert worker.poll() is None
+    judge(bench, succeeded(ids))
+
+
+def test_an_outage_in_the_middle_of_commits_burns_no_attempt(make_site: MakeSite) -> None:
+    """What could not be committed runs out and runs again, although its worker lives and keeps another lease."""
+    site = make_site(fake_cost_base_s=2.0, engine_processes=2)
+    bench = site.bench
+    (long,) = bench.submit(bench.recording("long.wav"), engine="moody")
+    worker = bench.start_worker(faults={"TEST_FAULT_NO_GIL_S": str(LONG_CALL_S)})
+    bench.wait_running(long)
+    ids = bench.submit(*(bench.recording(f"{number}.wav") for number in range(2)))
+    bench.wait_running(ids[0])
+    outage(site, LEASE_S)
+    assert bench.wait_ended(*ids, timeout_s=60) == succeeded(ids)
+    assert steps(bench.database, long)["recognise"].state == "running"
+    assert bench.stories(ids[0])["recognise"] == ["lost", "succeeded"]
+    for job_id in ids:
+        assert {row.failures for row in steps(bench.database, job_id).values()} == {0}
+    assert bench.wait_ended(long, timeout_s=60) == {long: "succeeded"}
+    assert bench.stories(long) == ONCE
+    assert worker.poll() is None
+    judge(bench, succeeded([*ids, long]))
+
+
+def test_an_outage_of_three_leases_ends_in_single_commits(make_site: MakeSite) -> None:
+    """Nothing is freed before one lease after the outage, what still runs commits, and nothing commits twice."""
+    site = make_site(fake_cost_base_s=4 * LEASE_S)
+    bench = site.bench
+    (running,) = bench.submit(bench.recording("one.wav"))
+    workers = [bench.start_worker() for _ in range(2)]
+    bench.wait_running(running)
+    outage(site, 3 * LEASE_S)
+    assert steps(bench.database, running)["recognise"].state == "running"
+    (later,) = bench.submit(bench.recording("later.wav"))
+    assert bench.wait_ended(running, later, timeout_s=60) == succeeded([running, later])
+    assert bench.stories(running) == ONCE, "the worker without leases has waited too"
+    assert job(bench.database, running).deaths == 0
+    assert [worker.poll() for worker in workers] == [None, None]
+    judge(bench, succeeded([running, later]))
