@@ -9,10 +9,14 @@ from tests.faults.conftest import MakeSite, Site
 from tests.faults.long_work import ONCE
 from tests.faults.oracle import judge, succeeded
 from tests.rows import job, steps
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(150)
 SHORT_S = 5.0
 LONG_CALL_S = 25.0
+FOUR_CALLS_S = 430.0
+"""Sixteen windows: four calls of the engine, 2.4 seconds each."""
+CALL_S = 2.4
 LEASE_OF_AN_OUTAGE_S = 10.0
 
 
@@ -38,6 +42,20 @@ def test_an_outage_shorter_than_a_lease_costs_no_lease(make_site: MakeSite) -> N
     assert [bench.stories(job_id) for job_id in ids] == [ONCE] * len(ids)
     assert worker.poll() is None
     judge(bench, succeeded(ids))
+
+
+def test_checkpoints_that_cannot_be_written_stop_nobody(make_site: MakeSite) -> None:
+    """A step whose checkpoint falls into an outage goes on, and commits what it has once the database is back."""
+    site = make_site(fake_cost_window_s=0.6, lease_s=LEASE_OF_AN_OUTAGE_S)
+    bench = site.bench
+    (job_id,) = bench.submit(bench.recording("long.wav", FOUR_CALLS_S))
+    bench.start_worker()
+    wait_until(lambda: "recognise" in steps(bench.database, job_id))
+    wait_until(lambda: steps(bench.database, job_id)["recognise"].checkpoint)
+    outage(site, CALL_S)
+    assert bench.wait_ended(job_id) == {job_id: "succeeded"}
+    assert bench.stories(job_id) == ONCE
+    judge(bench, succeeded([job_id]))
 
 
 def test_an_outage_in_the_middle_of_commits_burns_no_attempt(make_site: MakeSite) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
 from voicejobs.engines.devices import resolve_device
 from voicejobs.engines.registry import engine_class
-from voicejobs.errors import Internal, ModelCorrupt, NotFound
+from voicejobs.errors import DatabaseUnavailable, Internal, ModelCorrupt, NotFound
 from voicejobs.models.catalogue import by_hash
 from voicejobs.models.installed import resolve
 from voicejobs.settings import Settings
@@ -97,7 +98,8 @@ def _note_progress(runtime: Runtime, lease: Lease, hold: Hold) -> Callable[[int]
         seconds = samples_to_seconds(samples)
         if seconds - noted_s >= PROGRESS_EVERY_S:
             noted_s = seconds
-            leases.report_progress(runtime.database, lease, seconds)
+            with suppress(DatabaseUnavailable):  # the next note says this too
+                leases.report_progress(runtime.database, lease, seconds)
 
     return progress
 
@@ -163,7 +165,8 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         hold.check()
         if len(done) < len(windows):  # the commit follows at once otherwise
             state = {"results": [item.to_json() for item in done]}
-            leases.checkpoint(runtime.database, lease, state, _speech_s(windows[: len(done)]))
+            with suppress(DatabaseUnavailable):  # the next checkpoint, or the commit, holds these results too
+                leases.checkpoint(runtime.database, lease, state, _speech_s(windows[: len(done)]))
 
     if len(done) < len(windows):
         options = RECOGNISE.options(lease.options["recognise"])  # those of a job of an older version lack some
