@@ -14,7 +14,7 @@
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, OutOfMemory, DiskFull,
     |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
-        |-- Cancelled, LeaseLost, ShuttingDown
+        |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
 `code` is stable and documented in docs/errors.md; `hint` says what to do about it.
 """
@@ -323,6 +323,13 @@ class Cancelled(Interruption):
     """The job was cancelled."""
 
     code = "cancelled"
+
+
+class AudioGone(Interruption):
+    """The decoded audio of a running job is not there any more; the job begins anew."""
+
+    code = "audio_gone"
+    default_hint = "The recording is decoded again; if it stays, find out what removes files from the state folder."
 
 
 class LeaseLost(Interruption):

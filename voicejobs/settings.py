@@ -10,6 +10,7 @@ from typing import Self
 from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
 SECRETS = ("broker_url", "database_url")
 """Settings that may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
@@ -129,6 +130,13 @@ class Settings:
 
         digest = sha256(os.fsencode(self.state_dir.absolute())).hexdigest()[:12]
         return Path(tempfile.gettempdir()) / f"voicejobs-{os.getuid()}-{digest}"
+
+    @property
+    def memory_dir(self) -> Path | None:
+        """Return a folder in the system's shared memory, which outlives processes; None where there is none."""
+        if not _SHARED_MEMORY.is_dir():
+            return None
+        return _SHARED_MEMORY / self.runtime_dir.name
 
     @property
     def effective_database_url(self) -> str:

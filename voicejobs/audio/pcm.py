@@ -1,5 +1,6 @@
 """Our own decoded audio on disk: headerless PCM, int16 little-endian, 16 kHz, mono."""
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -15,7 +16,14 @@ from voicejobs.errors import DiskFull, Internal, NotFound, OutputUnwritable
 
 BYTES_PER_SAMPLE = 2
 BLOCK_SAMPLES = 160_000
+SMALL_BYTES = 1 << 20
+"""Half a minute of PCM: recordings up to this length need no file on a disk."""
 _ON_DISK = np.dtype("<i2")
+
+
+def _private(path: str, flags: int) -> int:
+    """Open a file that only our user can read."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 class PcmWriter:
@@ -27,33 +35,60 @@ class PcmWriter:
     Args:
         path: file to create or replace.
         fsync: whether the bytes must be on the disk when `close` returns.
+        small_path: where a recording of up to `SMALL_BYTES` goes instead, unsynced, if there is room: memory that
+            outlives the process. `path` of the writer tells which it was.
 
     Raises:
         DiskFull: the disk is full.
         OutputUnwritable: the file cannot be created or written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, fsync: bool = False) -> None:
-        self._path = os.fspath(path)
+    def __init__(
+        self, path: str | os.PathLike[str], *, fsync: bool = False, small_path: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.path = os.fspath(path)
+        self._small_path = None if small_path is None else os.fspath(small_path)
+        self._held: list[bytes] = []
+        self._held_bytes = 0
         self._fsync = fsync
         self._hash = hashlib.sha256()
         self.samples = 0
+        self._fd = -1
+        self._is_closed = False
+        if self._small_path is None:
+            self._open()
+
+    def _open(self) -> None:
+        """Create the file, with what was held back until now."""
         try:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise _write_error(self._path, error) from error
+            raise _write_error(self.path, error) from error
+        held, self._held = self._held, []
+        for data in held:
+            self._append(data)
 
     def write(self, block: Pcm) -> None:
         """Append a block of samples."""
         data = np.ascontiguousarray(block, dtype=_ON_DISK).view(np.uint8).data
+        self._hash.update(data)
+        self.samples += len(block)
+        if self._fd < 0:
+            self._held.append(bytes(data))
+            self._held_bytes += len(data)
+            if self._held_bytes > SMALL_BYTES:
+                self._open()
+        else:
+            self._append(data)
+
+    def _append(self, data: bytes | memoryview) -> None:
+        """Write bytes to the file."""
         try:
             written = 0
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError as error:
-            raise _write_error(self._path, error) from error
-        self._hash.update(data)
-        self.samples += len(block)
+            raise _write_error(self.path, error) from error
 
     @property
     def sha256(self) -> str:
@@ -62,16 +97,43 @@ class PcmWriter:
 
     def close(self) -> None:
         """Close the file, and wait for the disk first where `fsync` is set; a second call does nothing."""
-        if self._fd < 0:
+        if self._is_closed:
             return
+        self._is_closed = True
+        if self._fd < 0 and self._small_path is not None:
+            if self._kept_small(self._small_path):
+                return
+            self._open()
         try:
             if self._fsync:
                 os.fsync(self._fd)
         except OSError as error:
-            raise _write_error(self._path, error) from error
+            raise _write_error(self.path, error) from error
         finally:
             os.close(self._fd)
             self._fd = -1
+
+    def _kept_small(self, path: str) -> bool:
+        """Write what is held to `path` in one go; False where that cannot be done."""
+        try:
+            with open(path, "wb", buffering=0, opener=_private) as file:
+                file.write(b"".join(self._held))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(path)  # noqa: PTH108 - a string, as everywhere in this class
+            return False
+        self.path, self._held = path, []
+        return True
+
+    def discard(self) -> None:
+        """Close the writer and remove what it has written, after an error."""
+        self._is_closed = True
+        self._held = []
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)  # noqa: PTH108 - see above
 
     def __enter__(self) -> Self:
         """Return the writer."""

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import stat
 import tempfile
 import time
 import zlib
@@ -17,10 +18,16 @@ INLINE_LIMIT_BYTES = 32_768
 
 
 class BlobStore:
-    """Keep blobs in a local folder, `<sha256[:2]>/<sha256[2:]>`, and decoded audio as `scratch/<job id>.*`."""
+    """Keep blobs in a local folder, `<sha256[:2]>/<sha256[2:]>`, and decoded audio as `scratch/<job id>.*`.
 
-    def __init__(self, root: Path) -> None:
+    Args:
+        root: the folder.
+        memory: folder in memory that outlives processes, for short decoded audio; None for none.
+    """
+
+    def __init__(self, root: Path, memory: Path | None = None) -> None:
         self.root = root
+        self.memory = memory
 
     @property
     def scratch(self) -> Path:
@@ -30,23 +37,31 @@ class BlobStore:
     def make_folders(self) -> None:
         """Make the folders, once for each process."""
         self.scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.memory is not None and not _is_private(self.memory):
+            self.memory = None
+
+    def _scratch_folders(self) -> list[Path]:
+        """Return the folders in which decoded audio may lie."""
+        return [self.scratch] if self.memory is None else [self.memory, self.scratch]
 
     def remove_scratch(self, job_id: str) -> None:
         """Remove whatever decoded audio a job has, as far as that can be done: its job has been committed by now."""
         prefix = f"{job_id}."
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self.scratch):  # noqa: PTH208 - once for each job: pathlib costs ten times as much
-                if name.startswith(prefix):
-                    (self.scratch / name).unlink(missing_ok=True)
+        for folder in self._scratch_folders():
+            with contextlib.suppress(OSError):
+                for name in os.listdir(folder):  # noqa: PTH208 - once for each job: pathlib costs ten times as much
+                    if name.startswith(prefix):
+                        (folder / name).unlink(missing_ok=True)
 
     def jobs_in_scratch(self, *, older_than_s: float) -> set[str]:
         """Return the ids of the jobs whose decoded audio has lain untouched for `older_than_s` seconds."""
         before = time.time() - older_than_s
         jobs = set()
-        for path in self.scratch.iterdir():
-            with contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
-                    jobs.add(path.name.partition(".")[0])
+        for folder in self._scratch_folders():
+            for path in folder.iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    if path.stat().st_mtime < before:
+                        jobs.add(path.name.partition(".")[0])
         return jobs
 
     def store(self, data: bytes, kind: str, meta: dict[str, object]) -> NewArtifact:
@@ -82,6 +97,16 @@ class BlobStore:
     def _path(self, digest: str) -> Path:
         """Return where a blob lies."""
         return self.root / digest[:2] / digest[2:]
+
+
+def _is_private(folder: Path) -> bool:
+    """Make a folder that only our user can open, in a place where others may write; False where that fails."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o077
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o600, part: Path | None = None) -> None:

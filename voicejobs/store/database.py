@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.ext.compiler import compiles
@@ -73,16 +73,10 @@ class Database:
         else:
             if parsed.drivername == "postgresql":
                 parsed = parsed.set(drivername="postgresql+psycopg")
-            self.engine = create_engine(
-                parsed,
-                pool_size=pool_size,
-                max_overflow=pool_size * 2,
-                pool_pre_ping=False,
-                pool_recycle=1800,
-                connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
-            )
+            self.engine = _postgres_engine(parsed, pool_size)
             self._relaxed = self._reader = self.engine
-            self._at_once = self.engine.execution_options(isolation_level="AUTOCOMMIT")
+            # Connections of their own, set once: to change a connection to and fro costs as much as a statement.
+            self._at_once = _postgres_engine(parsed, pool_size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None)
 
     @contextmanager
     def begin(self, *, durable: bool = True) -> Iterator[Connection]:
@@ -119,6 +113,20 @@ class Database:
         """Close all connections."""
         self.engine.dispose()
         self._reader.dispose()
+        self._at_once.dispose()
+
+
+def _postgres_engine(url: URL, pool_size: int, **options: Any) -> Engine:
+    """Return an engine for Postgres; connections are made when they are needed."""
+    return create_engine(
+        url,
+        pool_size=pool_size,
+        max_overflow=pool_size * 2,
+        pool_pre_ping=False,
+        pool_recycle=1800,
+        connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
+        **options,
+    )
 
 
 @contextmanager

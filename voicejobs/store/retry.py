@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, insert, literal, select, update
 
+from voicejobs.errors import AudioGone
 from voicejobs.store.database import now_s
 from voicejobs.store.jobs import NewStepRun, insert_step_runs
 from voicejobs.store.leases import dump
@@ -104,6 +105,27 @@ def reset_steps(connection: Connection, job_id: str, present: Sequence[Any], wan
     missing = [row for row in wanted if row.node not in places]
     if missing:
         insert_step_runs(connection, job_id, missing)
+
+
+def begin_anew(connection: Connection, job_id: str, wanted: Sequence[NewStepRun]) -> int:
+    """Take a live job back to its first steps, because what they made is gone; return how often that was so.
+
+    What had succeeded counts as lost in the story.
+    """
+    present = lock(connection, [job_id])[job_id]
+    connection.execute(
+        update(attempts)
+        .where(attempts.c.step_run_id.in_([row.id for row in present]), attempts.c.outcome == "succeeded")
+        .values(outcome="lost")
+    )
+    reset_steps(connection, job_id, present, wanted)
+    return int(
+        connection.execute(
+            select(func.count())
+            .select_from(attempts)
+            .where(attempts.c.step_run_id.in_([row.id for row in present]), attempts.c.error_code == AudioGone.code)
+        ).scalar_one()
+    )
 
 
 def reset_last(connection: Connection, job_id: str, node: str) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 from celery import Task
 from celery.exceptions import Ignore
+from sqlalchemy import Connection
 
 from voicejobs import canvas, dispatch, logs
 from voicejobs.errors import (
+    AudioGone,
     Cancelled,
     DatabaseUnavailable,
     DiskFull,
@@ -26,6 +28,7 @@ from voicejobs.steps.registry import step
 from voicejobs.store import commits, leases
 from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
 from voicejobs.store.leases import Claimer, Ending, Lease
+from voicejobs.store.retry import begin_anew
 from voicejobs.store.states import JobState, StepState
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
@@ -192,7 +195,9 @@ def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
         return
     try:
         with runtime.database.begin() as connection:
-            if isinstance(reason, Cancelled):
+            if isinstance(reason, AudioGone):
+                _begin_anew(runtime, connection, lease, reason)
+            elif isinstance(reason, Cancelled):
                 leases.end(connection, lease, Ending(StepState.CANCELLED, "cancelled"), owner=runtime.owner)
             else:
                 leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=runtime.owner)
@@ -204,6 +209,17 @@ def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
         return
     if isinstance(reason, Cancelled):
         runtime.blobs.remove_scratch(lease.job_id)
+
+
+def _begin_anew(runtime: Runtime, connection: Connection, lease: Lease, reason: AudioGone) -> None:
+    """Take the job back to its start; one whose audio goes time and again fails."""
+    leases.end(connection, lease, Ending(StepState.QUEUED, "released", error=reason), owner=runtime.owner)
+    times = begin_anew(connection, lease.job_id, canvas.first_rows(pipeline(lease.pipeline)))
+    if times > runtime.settings.max_attempts:
+        error = Internal(f"{reason.message}, {times} times in a row", hint=reason.hint)
+        finish_job(connection, lease.job_id, JobState.FAILED, error=error)
+    else:
+        send_again(connection, lease.job_id)
 
 
 def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:

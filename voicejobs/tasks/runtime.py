@@ -114,7 +114,7 @@ class Runtime:
         self.place = place
         self.owner = str(Owner.of_this_process())
         self.database = Database(settings.effective_database_url, pool_size=place.window_jobs)
-        self.blobs = BlobStore(settings.blobs_dir)
+        self.blobs = BlobStore(settings.blobs_dir, settings.memory_dir)
         self.decoder = Decoder(settings)
         self.host = EngineHost(settings)
         self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)

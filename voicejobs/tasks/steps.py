@@ -12,7 +12,8 @@ from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
 from voicejobs.engines.devices import resolve_device
 from voicejobs.engines.registry import engine_class
-from voicejobs.errors import DatabaseUnavailable, Internal, ModelCorrupt, NotFound
+from voicejobs.errors import AudioGone, DatabaseUnavailable, ModelCorrupt, NotFound
+from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.models.catalogue import by_hash
 from voicejobs.models.installed import resolve
 from voicejobs.settings import Settings
@@ -56,15 +57,14 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
             heard = listen(
                 stream.blocks(),
                 runtime.host.vad(VAD_SPEC),
-                _keep_in(folder, lease, writers),
+                _keep_in(runtime, lease, writers),
                 _note_progress(runtime, lease, hold),
             )
             media = {**stream.info.to_json(), "skipped_packets": stream.skipped_packets}
         check_not_replaced(path, lease.source)
     except BaseException:
-        for channel, writer in enumerate(writers):
-            writer.close()
-            (folder / _file_name(lease, channel)).unlink(missing_ok=True)
+        for writer in writers:
+            writer.discard()
         hold.check()  # a decoder that was stopped on purpose is no failure
         raise
     for writer in writers:
@@ -72,12 +72,19 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     return _prepared(lease, heard, writers, media, folder)
 
 
-def _keep_in(folder: Path, lease: Lease, writers: list[PcmWriter]) -> Callable[[int, Pcm], None]:
-    """Return a sink that writes each channel to a file of its own, named by the fencing number."""
+def _keep_in(runtime: Runtime, lease: Lease, writers: list[PcmWriter]) -> Callable[[int, Pcm], None]:
+    """Return a sink that writes each channel to a file of its own, named by the fencing number.
+
+    A short recording stays in memory that outlives this process, where this worker goes on with it: to create a file
+    on a disk, to sync and to remove it would cost more than all the rest of a small job.
+    """
+    memory = runtime.blobs.memory if all(map(runtime.serves, QUEUE_CLASSES)) else None
 
     def keep(channel: int, block: Pcm) -> None:
         while len(writers) <= channel:
-            writers.append(PcmWriter(folder / _file_name(lease, len(writers)), fsync=True))
+            name = _file_name(lease, len(writers))
+            small_path = None if memory is None else memory / name
+            writers.append(PcmWriter(runtime.blobs.scratch / name, fsync=True, small_path=small_path))
         writers[channel].write(block)
 
     return keep
@@ -116,7 +123,7 @@ def _prepared(
         windows = planned.windows
         channels.append(
             {
-                "file": _file_name(lease, number),
+                "file": writer.path,
                 "sha256": writer.sha256,
                 "windows": [[window.start_samples, window.end_samples] for window in windows],
                 "speech_samples": planned.speech_samples,
@@ -158,7 +165,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         try:
             return read_window(path, window)
         except NotFound as error:
-            raise Internal("The decoded audio is gone", hint="Run the command again.") from error
+            raise AudioGone(f"The decoded audio of {lease.source['name']} is gone") from error
 
     def checkpoint(first: int, results: list[WindowResult]) -> None:
         done.extend(results)

@@ -71,3 +71,46 @@ def test_a_full_disk_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             writer.write(np.zeros(10, dtype=np.int16))
         monkeypatch.undo()
     writer.close()
+
+
+def test_a_short_recording_goes_where_it_costs_least(tmp_path: Path) -> None:
+    """Up to the limit it is written to the small path alone; the writer tells where, and the samples are the same."""
+    samples = np.arange(1000, dtype=np.int16)
+    with PcmWriter(tmp_path / "disk.pcm", fsync=True, small_path=tmp_path / "memory.pcm") as writer:
+        writer.write(samples[:600])
+        writer.write(samples[600:])
+    assert writer.path == str(tmp_path / "memory.pcm")
+    assert not (tmp_path / "disk.pcm").exists()
+    assert (tmp_path / "memory.pcm").stat().st_mode & 0o777 == 0o600
+    assert np.array_equal(read_window(writer.path, Span(0, 1000)), samples)
+
+
+def test_a_long_recording_goes_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes beyond the limit is written in the order in which it came, and nothing is left in memory."""
+    monkeypatch.setattr("voicejobs.audio.pcm.SMALL_BYTES", 1500)
+    samples = np.arange(3000, dtype=np.int16)
+    with PcmWriter(tmp_path / "disk.pcm", small_path=tmp_path / "memory.pcm") as writer:
+        for start in range(0, 3000, 500):
+            writer.write(samples[start : start + 500])
+    assert writer.path == str(tmp_path / "disk.pcm")
+    assert not (tmp_path / "memory.pcm").exists()
+    assert np.array_equal(read_window(writer.path, Span(0, 3000)), samples)
+
+
+def test_without_room_in_memory_it_goes_to_the_disk(tmp_path: Path) -> None:
+    """A small path that cannot be written costs nothing but the file on the disk."""
+    with PcmWriter(tmp_path / "disk.pcm", small_path=tmp_path / "none" / "memory.pcm") as writer:
+        writer.write(np.ones(10, np.int16))
+    assert writer.path == str(tmp_path / "disk.pcm")
+    assert count_samples(tmp_path / "disk.pcm") == 10
+
+
+@pytest.mark.parametrize("limit", [1 << 20, 4])
+def test_what_is_discarded_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    """After an error nothing is left, whichever place it would have had."""
+    monkeypatch.setattr("voicejobs.audio.pcm.SMALL_BYTES", limit)
+    writer = PcmWriter(tmp_path / "disk.pcm", small_path=tmp_path / "memory.pcm")
+    writer.write(np.ones(10, np.int16))
+    writer.discard()
+    writer.close()
+    assert not list(tmp_path.iterdir())
