@@ -8,7 +8,7 @@
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState
+    |   |   WrongState, DeviceRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, OutOfMemory, DiskFull,
@@ -242,6 +242,13 @@ class WrongState(Permanent):
     """A job is in a state that does not allow what was asked."""
 
     code = "wrong_state"
+
+
+class DeviceRefused(Permanent):
+    """A device is not there, or what is asked of it does not fit."""
+
+    code = "device_refused"
+    default_hint = "`voicejobs doctor` shows the devices of this machine."
 
 
 class Poison(Permanent):

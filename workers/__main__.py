@@ -1,11 +1,14 @@
-"""Run one worker in this process: `python -m voicejobs_workers`."""
+"""Run one worker in this process: `python -m voicejobs_workers`; the launcher starts several."""
 
+import contextlib
 import ctypes
 import os
 import signal
 import socket
 import sys
 from dataclasses import replace
+
+from voicejobs.messages import queue_name
 
 PR_SET_PDEATHSIG = 1
 """From linux/prctl.h."""
@@ -15,13 +18,15 @@ def main() -> None:
     """Start the Celery worker of the slot that the environment describes, and stay until it ends.
 
     `--die-with-parent` makes the kernel end it when its supervisor is killed; `--restart` says that the worker
-    before it died.
+    before it died; `--slot` describes its slot, as `Slot.dump` writes it; `--ready-fd` is closed when it takes work.
     """
     if "--die-with-parent" in sys.argv[1:]:
         die_with_parent()
     from .app import app, runtime, slot  # noqa: PLC0415 - reads the environment, so not at import
 
     runtime.place = replace(runtime.place, is_restart="--restart" in sys.argv[1:])
+    if "--ready-fd" in sys.argv[1:]:
+        _tell_ready(int(sys.argv[sys.argv.index("--ready-fd") + 1]))
 
     app.worker_main(
         [
@@ -29,11 +34,23 @@ def main() -> None:
             "--pool=threads",
             f"--concurrency={slot.threads}",
             f"--hostname={slot.name}@{socket.gethostname()}",
+            f"--queues={','.join(queue_name(name) for name in slot.queues)}",
             "--without-gossip",
             "--without-mingle",
             "--loglevel=WARNING",
         ]
     )
+
+
+def _tell_ready(fd: int) -> None:
+    """Write to the launcher's pipe once the worker takes messages."""
+    from celery import signals  # noqa: PLC0415 - the launcher imports this module's package too
+
+    @signals.worker_ready.connect(weak=False)
+    def ready(**kwargs: object) -> None:
+        with contextlib.suppress(OSError):
+            os.write(fd, b"ready")
+            os.close(fd)
 
 
 def die_with_parent() -> None:

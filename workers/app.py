@@ -1,21 +1,38 @@
 """The one module-level Celery application: `celery -A voicejobs_workers.app worker -P threads`."""
 
+import logging
+import sys
 from typing import Any
 
 from celery import Celery, signals
 
 from voicejobs import logs
+from voicejobs.errors import VoicejobsError
 from voicejobs.settings import Settings
 from voicejobs.tasks.app import configure, register
 from voicejobs.tasks.runtime import Place
 
-from .slots import cpu_slot
+from .slots import Slot, cpu_slot
 
+EXIT_CANNOT_START = 5
+
+logger = logging.getLogger(__name__)
 settings = Settings.from_env()
-slot = cpu_slot(settings)
+slot = Slot.parse(sys.argv[sys.argv.index("--slot") + 1]) if "--slot" in sys.argv else cpu_slot(settings)
 app = Celery("voicejobs", set_as_current=False)
 configure(app, settings.broker_url)
-runtime = register(app, settings, Place(worker=slot.name, device=slot.device, window_jobs=slot.window_jobs))
+runtime = register(
+    app,
+    settings,
+    Place(
+        worker=slot.name,
+        device=slot.device,
+        window_jobs=slot.window_jobs,
+        engine_device=slot.engine_device,
+        memory_fraction=slot.memory_fraction,
+        memory_bytes=slot.memory_bytes,
+    ),
+)
 
 
 @signals.setup_logging.connect(weak=False)
@@ -26,8 +43,15 @@ def set_up_logging(**kwargs: object) -> None:
 
 @signals.worker_init.connect(weak=False)
 def begin(**kwargs: object) -> None:
-    """Start decoder, dispatcher and upkeep while Celery still connects to the broker."""
-    runtime.get()
+    """Start decoder, dispatcher and upkeep while Celery still connects to the broker; end where they cannot.
+
+    Celery would log what goes wrong here and carry on, with a worker that takes messages and can run none.
+    """
+    try:
+        runtime.get()
+    except VoicejobsError as error:
+        logger.critical("cannot start", extra={"code": error.code, "error": error.message, "hint": error.hint})
+        raise SystemExit(EXIT_CANNOT_START) from error
 
 
 @signals.worker_ready.connect(weak=False)

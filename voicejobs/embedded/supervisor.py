@@ -17,13 +17,13 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
 from voicejobs import logs
+from voicejobs.children import Child, Children
 from voicejobs.embedded import valkey
 from voicejobs.errors import StackUnavailable, VoicejobsError
 from voicejobs.settings import Settings, inherited_environment
@@ -39,8 +39,6 @@ LOCK_FILE = "supervisor.lock"
 TICK_S = 0.2
 WORKER_GRACE_S = 10.0
 SERVER_GRACE_S = 3.0
-MAX_QUICK_DEATHS = 5
-QUICK_DEATH_S = 10.0
 MAX_LOG_BYTES = 10_000_000
 FIRST_CLIENT_WAIT_S = 15.0
 LOCK_WAIT_S = WORKER_GRACE_S + SERVER_GRACE_S + 2.0
@@ -50,28 +48,6 @@ LOCK_LOOK_S = 0.02
 def fingerprint(settings: Settings) -> str:
     """Return a mark of the settings that a running stack was started with."""
     return sha256(json.dumps(settings.to_env(), sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(slots=True)
-class Child:
-    """Hold a process that must run, and how often it died young.
-
-    Args:
-        name: for logs and messages.
-        start: starts it.
-        ready: waits until it can be used.
-        grace_s: time between SIGTERM and SIGKILL.
-    """
-
-    name: str
-    start: Callable[[], "subprocess.Popen[bytes]"]
-    ready: Callable[["subprocess.Popen[bytes]"], None]
-    grace_s: float
-    process: "subprocess.Popen[bytes] | None" = None
-    started_at: float = 0.0
-    deaths: int = 0
-    quick_deaths: int = 0
-    not_before: float = 0.0
 
 
 @dataclass(slots=True)
@@ -86,7 +62,7 @@ class Supervisor:
     settings: Settings
     starter_pid: int = 0
     _clients: list[socket.socket] = field(default_factory=list)
-    _children: list[Child] = field(default_factory=list)
+    _children: Children = field(default_factory=lambda: Children([]))
     _stopping: bool = False
 
     def run(self) -> None:
@@ -101,7 +77,7 @@ class Supervisor:
             signal.signal(signal.SIGTERM, lambda *_: self._ask_to_stop())
             with _listen(runtime_dir / CONTROL_SOCKET) as control:
                 try:
-                    self._children = self._plan(runtime_dir)
+                    self._children = Children(self._plan(runtime_dir), self._record_children)
                     self._supervise(control)
                 except VoicejobsError as error:
                     logger.exception("the stack failed")
@@ -110,7 +86,7 @@ class Supervisor:
                     # No client may join what is going down: the socket goes first, then the children.
                     with contextlib.suppress(OSError):
                         (runtime_dir / CONTROL_SOCKET).unlink()
-                    self._stop_children()
+                    self._children.stop_in_turn()
                     with contextlib.suppress(OSError):
                         (runtime_dir / BROKER_SOCKET).unlink(missing_ok=True)
                         runtime_dir.rmdir()
@@ -148,9 +124,12 @@ class Supervisor:
             children.append(
                 Child(
                     "valkey",
-                    lambda: _spawn(valkey.command(server, socket_path), self._log("valkey"), inherited_environment()),
-                    lambda process: valkey.wait_until_ready(process, socket_path),
+                    lambda restart: _spawn(
+                        valkey.command(server, socket_path), self._log("valkey"), inherited_environment()
+                    ),
                     SERVER_GRACE_S,
+                    ready=lambda process: valkey.wait_until_ready(process, socket_path),
+                    log=str(self.settings.logs_dir / "valkey.log"),
                 )
             )
         if settings.local_workers:
@@ -160,23 +139,21 @@ class Supervisor:
             children.append(
                 Child(
                     "worker",
-                    lambda: _spawn([*worker, *self._restart_words()], self._log("worker"), environment),
-                    lambda process: None,
+                    lambda restart: _spawn(
+                        [*worker, *(["--restart"] if restart else [])], self._log("worker"), environment
+                    ),
                     WORKER_GRACE_S,
+                    log=str(self.settings.logs_dir / "worker.log"),
                 )
             )
         return children
-
-    def _restart_words(self) -> list[str]:
-        """Return what tells a worker that the one before it died."""
-        return ["--restart"] if any(child.name == "worker" and child.deaths for child in self._children) else []
 
     def _supervise(self, control: socket.socket) -> None:
         """Serve clients and mind the children until nobody needs them."""
         lonely_since = time.monotonic()
         had_client = False
         while not self._stopping:
-            self._mind_children()
+            self._children.mind()
             ready, _, _ = select.select([control, *self._clients], [], [], TICK_S)
             for connection in ready:
                 if connection is control:
@@ -222,55 +199,10 @@ class Supervisor:
         with contextlib.suppress(OSError):
             connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def _mind_children(self) -> None:
-        """Start what does not run, with back-off for what dies young.
-
-        Raises:
-            StackUnavailable: a child died young too often.
-        """
-        now = time.monotonic()
-        for child in self._children:
-            if child.process is not None and child.process.poll() is None:
-                continue
-            if child.process is not None:
-                self._note_death(child, now)
-            if now < child.not_before:
-                return
-            child.process = child.start()
-            child.started_at = now
-            self._record_children()
-            child.ready(child.process)
-
-    def _note_death(self, child: Child, now: float) -> None:
-        """Count a death, and wait the longer the more often it happens."""
-        code = child.process.returncode if child.process else None
-        logger.warning("child ended", extra={"child": child.name, "code": code})
-        child.process = None
-        child.deaths += 1
-        child.quick_deaths = child.quick_deaths + 1 if now - child.started_at < QUICK_DEATH_S else 0
-        if child.quick_deaths >= MAX_QUICK_DEATHS:
-            raise StackUnavailable(
-                f"The {child.name} ended {child.quick_deaths} times in a row (code {code}); "
-                f"see {self.settings.logs_dir / child.name}.log"
-            )
-        child.not_before = now + 0.1 * 2.0**child.quick_deaths
-
     def _record_children(self) -> None:
         """Note pids and start times, so that the next supervisor can clean up after a killed one."""
-        pids = [child.process.pid for child in self._children if child.process is not None]
-        entries = [[pid, process_start(pid)] for pid in pids]
+        entries = [[pid, process_start(pid)] for pid in self._children.pids()]
         (self.settings.state_dir / CHILDREN_FILE).write_text(json.dumps(entries), "ascii")
-
-    def _stop_children(self) -> None:
-        """End the children, those that were started last first."""
-        for child in reversed(self._children):
-            if child.process is not None and child.process.poll() is None:
-                child.process.terminate()
-                try:
-                    child.process.wait(child.grace_s)
-                except subprocess.TimeoutExpired:
-                    child.process.kill()
-                    child.process.wait()
 
     def _log(self, name: str) -> IO[bytes]:
         """Open a child's log for appending; a long one is started anew, with one generation kept."""

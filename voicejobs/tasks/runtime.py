@@ -49,12 +49,18 @@ class Place:
         device: likewise.
         window_jobs: jobs that the dispatcher keeps out at once.
         is_restart: whether the worker before this one died: what it held may have killed it.
+        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is.
+        memory_fraction: share 0..1 of the memory of that card; 0 without one.
+        memory_bytes: that share in bytes; 0 where unknown.
     """
 
     worker: str = "worker"
     device: str = "cpu"
     window_jobs: int = 16
     is_restart: bool = False
+    engine_device: str = "cpu"
+    memory_fraction: float = 0.0
+    memory_bytes: int = 0
 
 
 class Once:
