@@ -20,11 +20,12 @@ from pathlib import Path
 from types import FrameType
 
 from voicejobs import logs
+from voicejobs.accelerators import find_devices
 from voicejobs.children import Child, Children
 from voicejobs.errors import BadOption, DeviceRefused, StackUnavailable, VoicejobsError
 from voicejobs.settings import Settings, inherited_environment
 
-from .devices import find_devices, place
+from .devices import place
 from .memory import tree_bytes
 from .slots import Slot, plan_slots
 

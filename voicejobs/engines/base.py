@@ -27,6 +27,8 @@ class EngineSpec:
         device: `cpu` or `cuda:0`.
         compute_type: number format, for example `int8`; empty for the default of the engine.
         threads: CPU threads of one engine process.
+        memory_fraction: share 0..1 of the memory of its card that it may take; 0 for no limit.
+        memory_bytes: that share in bytes; 0 where unknown.
         params: further settings of the engine, JSON values, as a tuple of pairs so that the spec hashes.
     """
 
@@ -36,6 +38,8 @@ class EngineSpec:
     device: str = "cpu"
     compute_type: str = ""
     threads: int = 1
+    memory_fraction: float = 0.0
+    memory_bytes: int = 0
     params: tuple[tuple[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -118,6 +122,7 @@ class EngineFacts:
         memory_bytes: resident memory of one loaded engine process, for admission; 0 where unknown.
         doubt: its text may be wrong, and tells so by its length: results of a shared batch that look wrong are decoded
             again alone, and every text is held against the speech under it (`steps/review.py`).
+        uses_torch: whether its memory on a card is that of torch's allocator, which can be held to a share.
     """
 
     kind: EngineKind
@@ -126,6 +131,7 @@ class EngineFacts:
     call_timeout_s: float = 600.0
     memory_bytes: int = 0
     doubt: bool = True
+    uses_torch: bool = False
 
 
 @runtime_checkable

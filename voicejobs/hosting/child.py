@@ -19,6 +19,7 @@ from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser, Voi
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, Internal, OutOfMemory, VoicejobsError
 from voicejobs.hosting import wire
+from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
 _PR_SET_PDEATHSIG = 1
 Answer = tuple[dict[str, Any], list[bytes | memoryview]]
@@ -48,7 +49,12 @@ def _load(header: dict[str, Any]) -> tuple[Recogniser | VoiceActivityDetector | 
     """Load the engine of the spec."""
     try:
         spec = EngineSpec.from_json(header["spec"])
-        return engine_class(spec.engine).load(spec), ({"ok": True}, [])
+        kind = engine_class(spec.engine)
+        facts = kind.facts(spec)
+        hold_torch_to_share(spec, facts)
+        engine = kind.load(spec)
+        demand_share(spec, facts)
+        return engine, ({"ok": True}, [])
     except Exception as error:  # noqa: BLE001  (whatever a model library raises must reach the worker)
         return None, _failure(error)
 

@@ -7,6 +7,7 @@ import stat
 import tempfile
 import time
 import zlib
+from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,6 +16,11 @@ from voicejobs.store.jobs import NewArtifact
 
 INLINE_LIMIT_BYTES = 32_768
 """Compressed artifacts up to this size live in their row: one file less, and one fsync."""
+
+FRESH_BLOB_S = 3600.0
+"""Age below which a blob without a row may belong to a commit that is still to come."""
+
+SHA256_DIGITS = 64
 
 
 class BlobStore:
@@ -93,6 +99,44 @@ class BlobStore:
         if sha256(packed).hexdigest() != digest:
             raise OutputUnwritable(f"The blob {digest} is damaged", hint="Run the command again with --force.")
         return zlib.decompress(packed)
+
+    def digests(self) -> Iterator[str]:
+        """Yield the names of all blobs."""
+        for folder in self.root.glob("[0-9a-f][0-9a-f]"):
+            for path in folder.iterdir():
+                digest = folder.name + path.name
+                if len(digest) == SHA256_DIGITS:
+                    yield digest
+
+    def size_bytes(self, digest: str) -> int:
+        """Return the size of a blob, 0 where it is not there."""
+        try:
+            return self._path(digest).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def remove(self, digest: str) -> int | None:
+        """Remove a blob that no row names; return its size, or None where it stays.
+
+        One written within the last hour stays: its row may be about to be committed. To look and to remove are one
+        step for whoever writes the same bytes meanwhile: the file is put aside, looked at, and put back if it is fresh.
+        """
+        path = self._path(digest)
+        aside = path.with_name(f".{path.name}.aside")
+        try:
+            if time.time() - path.stat().st_mtime < FRESH_BLOB_S:
+                return None
+            path.replace(aside)
+            status = aside.stat()
+            if time.time() - status.st_mtime < FRESH_BLOB_S:
+                aside.replace(path)
+                return None
+            aside.unlink()
+        except FileNotFoundError:
+            return None
+        with contextlib.suppress(OSError):
+            path.parent.rmdir()  # only where it is empty
+        return status.st_size
 
     def _path(self, digest: str) -> Path:
         """Return where a blob lies."""

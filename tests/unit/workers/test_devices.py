@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from voicejobs_workers.devices import CPU, DEFAULT_FRACTION, Device, find_devices, memory_in_use, place
+from voicejobs_workers.devices import CPU, DEFAULT_FRACTION, place
 from voicejobs_workers.slots import Slot, plan_slots
 
+from voicejobs.accelerators import Device, find_devices, memory_in_use, sharing_service
 from voicejobs.errors import BadOption, DeviceRefused
 from voicejobs.settings import Settings
 
@@ -117,3 +118,10 @@ def test_each_worker_sees_its_device_alone() -> None:
     assert [slot.environment()["CUDA_VISIBLE_DEVICES"] for slot in (first, second, cpu)] == ["GPU-aaaa", "GPU-bbbb", ""]
     assert [slot.engine_device for slot in (first, second, cpu)] == ["cuda:0", "cuda:0", "cpu"]
     assert Slot.parse(second.dump()) == second
+
+
+def test_the_sharing_service_shows_in_the_environment() -> None:
+    """Its variables are what tells whether a worker's processes go through it."""
+    assert sharing_service({"CUDA_MPS_PIPE_DIRECTORY": "/run/mps", "PATH": "/bin"}) == {
+        "CUDA_MPS_PIPE_DIRECTORY": "/run/mps"
+    }

@@ -1,0 +1,183 @@
+"""Remove jobs that ended long ago with all that belongs to them, safely beside running work.
+
+A job whose transcript another, live job is to deliver stays. What a submission in the same moment may still find is
+taken out of its sight first, and removed only when no transaction is left that has seen it.
+"""
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, delete, exists, literal, select, text
+
+from voicejobs.store.blobs import BlobStore
+from voicejobs.store.database import Database, now_s
+from voicejobs.store.schema import artifacts, batches, jobs, results, step_runs
+from voicejobs.store.states import FINAL_JOB, JobState, StepState
+
+CHUNK_JOBS = 500
+SNAPSHOT_POLL_S = 0.05
+SNAPSHOT_WAIT_S = 60.0
+_OPEN_STEPS = (StepState.BLOCKED, StepState.QUEUED, StepState.RUNNING)
+
+
+@dataclass(slots=True)
+class Pruned:
+    """Count what was removed, or would be.
+
+    Args:
+        jobs: jobs with their step runs, attempts and results.
+        batches: batches that have no job left.
+        blobs: files of artifacts, also those that belonged to nothing.
+        blob_bytes: their size.
+        kept: jobs past their time whose transcript a live job still needs.
+    """
+
+    jobs: int = 0
+    batches: int = 0
+    blobs: int = 0
+    blob_bytes: int = 0
+    kept: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Say what goes: jobs that ended more than `older_than_s` seconds ago; failed ones only where so told."""
+
+    older_than_s: float
+    keep_failed: bool = False
+    dry_run: bool = False
+
+
+def prune(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
+    """Remove old jobs, their blobs and the batches that they leave empty; the disk's space is free when it returns."""
+    pruned = Pruned()
+    after = ""
+    while True:
+        with database.read() as connection:
+            chunk = _old_jobs(connection, rules, after)
+            needed = _needed(connection)
+        if not chunk:
+            break
+        after = chunk[-1]
+        _prune_jobs(database, blobs, chunk, needed, rules, pruned)
+    if not rules.dry_run:
+        with database.begin() as connection:
+            pruned.batches = _empty_batches(connection)
+    _sweep_blobs(database, blobs, rules, pruned)
+    return pruned
+
+
+def _old_jobs(connection: Connection, rules: Rules, after: str) -> list[str]:
+    """Return the next jobs that are past their time, by id."""
+    states = [state for state in FINAL_JOB if not (rules.keep_failed and state == JobState.FAILED)]
+    return list(
+        connection.execute(
+            select(jobs.c.id)
+            .where(jobs.c.id > after, jobs.c.state.in_(states), jobs.c.finished_at < now_s() - rules.older_than_s)
+            .order_by(jobs.c.id)
+            .limit(CHUNK_JOBS)
+        ).scalars()
+    )
+
+
+def _needed(connection: Connection) -> set[str]:
+    """Return the artifacts that step runs which have not ended take as inputs."""
+    found = connection.execute(
+        select(step_runs.c.inputs).where(step_runs.c.state.in_(_OPEN_STEPS), step_runs.c.inputs.like('%"transcript"%'))
+    ).scalars()
+    return {str(json.loads(inputs).get("transcript")) for inputs in found}
+
+
+def _prune_jobs(
+    database: Database, blobs: BlobStore, chunk: Sequence[str], needed: set[str], rules: Rules, pruned: Pruned
+) -> None:
+    """Remove some jobs."""
+    if rules.dry_run:
+        with database.read() as connection:
+            free = _unneeded(connection, chunk, needed)
+        pruned.jobs += len(free)
+        pruned.kept += len(chunk) - len(free)
+        return
+    with database.begin() as connection:
+        connection.execute(delete(results).where(results.c.job_id.in_(_unneeded(connection, chunk, needed))))
+        mark = None if database.is_sqlite else connection.execute(text("SELECT pg_current_xact_id()::text")).scalar()
+    if mark is not None and not _all_have_seen(database, int(mark)):
+        return  # a transaction that began before us is still open: the next run finds these jobs again
+    with database.begin() as connection:
+        free = _unneeded(connection, chunk, _needed(connection))
+        digests = connection.execute(
+            select(artifacts.c.sha256).where(artifacts.c.job_id.in_(free), artifacts.c.data.is_(None))
+        ).scalars()
+        candidates = sorted(set(digests))
+        connection.execute(delete(jobs).where(jobs.c.id.in_(free)))
+    pruned.jobs += len(free)
+    pruned.kept += len(chunk) - len(free)
+    _remove_blobs(database, blobs, candidates, pruned)
+
+
+def _unneeded(connection: Connection, chunk: Sequence[str], needed: set[str]) -> list[str]:
+    """Return those of the jobs none of whose artifacts is needed."""
+    found = connection.execute(
+        select(artifacts.c.job_id).where(artifacts.c.job_id.in_(chunk), artifacts.c.id.in_(sorted(needed)))
+    ).scalars()
+    busy = set(found)
+    return [job_id for job_id in chunk if job_id not in busy]
+
+
+def _all_have_seen(database: Database, mark: int) -> bool:
+    """Wait until no transaction is open that began before transaction `mark` was committed; False after a minute."""
+    deadline = time.monotonic() + SNAPSHOT_WAIT_S
+    while time.monotonic() < deadline:
+        with database.read() as connection:
+            oldest = connection.execute(text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")).scalar_one()
+        if int(oldest) > mark:
+            return True
+        time.sleep(SNAPSHOT_POLL_S)
+    return False
+
+
+def _empty_batches(connection: Connection) -> int:
+    """Remove the ended batches without a job; return how many."""
+    has_jobs = exists(select(literal(1)).where(jobs.c.batch_id == batches.c.id))
+    return int(connection.execute(delete(batches).where(batches.c.finished_at.is_not(None), ~has_jobs)).rowcount)
+
+
+def _sweep_blobs(database: Database, blobs: BlobStore, rules: Rules, pruned: Pruned) -> None:
+    """Remove the blobs that belong to no artifact: those of workers that died before their commit."""
+    for some in _in_chunks(blobs.digests()):
+        if rules.dry_run:
+            free = _unowned(database, some)
+            pruned.blobs += len(free)
+            pruned.blob_bytes += sum(blobs.size_bytes(digest) for digest in free)
+        else:
+            _remove_blobs(database, blobs, some, pruned)
+
+
+def _in_chunks(digests: Iterator[str]) -> Iterator[list[str]]:
+    """Cut a long list."""
+    chunk: list[str] = []
+    for digest in digests:
+        chunk.append(digest)
+        if len(chunk) == CHUNK_JOBS:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _unowned(database: Database, digests: Sequence[str]) -> list[str]:
+    """Return those of the blobs that no artifact names."""
+    with database.read() as connection:
+        owned = set(connection.execute(select(artifacts.c.sha256).where(artifacts.c.sha256.in_(digests))).scalars())
+    return [digest for digest in digests if digest not in owned]
+
+
+def _remove_blobs(database: Database, blobs: BlobStore, digests: Sequence[str], pruned: Pruned) -> None:
+    """Remove those of the blobs that no artifact names and that nobody has just written."""
+    for digest in _unowned(database, digests):
+        size = blobs.remove(digest)
+        if size is not None:
+            pruned.blobs += 1
+            pruned.blob_bytes += size
