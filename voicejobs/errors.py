@@ -11,7 +11,7 @@
     |   |   WrongState, DeviceRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
-    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, OutOfMemory, DiskFull,
+    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, StepTimeout, QueueFull, OutOfMemory, DiskFull,
     |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
@@ -282,6 +282,22 @@ class EngineTimeout(Transient):
     """An engine process did not answer in time."""
 
     code = "engine_timeout"
+
+
+class StepTimeout(Transient):
+    """A step took longer than the length of its recording allows."""
+
+    code = "step_timeout"
+    default_hint = "It is tried again; if it stays, raise VOICEJOBS_STEP_FACTOR or look at the load of the machine."
+
+
+class QueueFull(Transient):
+    """More jobs wait than the installation takes."""
+
+    code = "queue_full"
+    default_hint = (
+        "Run the command again later: it submits what is missing. VOICEJOBS_MAX_QUEUED_JOBS sets the ceiling."
+    )
 
 
 class OutOfMemory(Transient):

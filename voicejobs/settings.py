@@ -33,6 +33,10 @@ class Settings:
         engine_processes: engine processes of one worker; 0 means as many as cores and memory allow.
         lease_s: seconds after which a silent worker loses its step runs.
         max_attempts: failures after which a transient error becomes final.
+        step_base_s: seconds that a step may take whatever its audio.
+        step_factor: further seconds that it may take for each second of its audio.
+        disk_floor_bytes: free bytes in the state folder below which no further job is begun.
+        max_queued_jobs: jobs that may wait before submissions are refused; 0 for no limit.
         max_audio_s: longest decoded audio of one file, in seconds.
         max_decoded_bytes: most bytes of decoded PCM of one file.
         decode_memory_bytes: address space of one decoder process.
@@ -55,6 +59,10 @@ class Settings:
     engine_processes: int = 0
     lease_s: float = 60.0
     max_attempts: int = 3
+    step_base_s: float = 900.0
+    step_factor: float = 60.0
+    disk_floor_bytes: int = 500_000_000
+    max_queued_jobs: int = 0
     max_audio_s: float = 48 * 3600.0
     max_decoded_bytes: int = 48 * 3600 * 32_000
     decode_memory_bytes: int = 1 << 30

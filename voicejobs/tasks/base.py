@@ -97,7 +97,8 @@ def _run_claimed(runtime: Runtime, lease: Lease, bodies: Mapping[str, Body]) -> 
     """Keep the lease alive while the step runs; return what its commit has made ready, or None where it has none."""
     with (
         logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=lease.step_run_id, trace_id=lease.trace_id),
-        runtime.keeper.hold(lease) as hold,
+        # The body knows the audio, and allows the step the time for that.
+        runtime.keeper.hold(lease, base_s=runtime.settings.step_base_s, factor=runtime.settings.step_factor) as hold,
     ):
         return _run_held(runtime, lease, hold, bodies)
 
@@ -119,7 +120,11 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
         return _commit(runtime, lease, product, bodies)
     except Interruption as reason:
         # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
-        _interrupted(runtime, lease, hold.reason or reason)
+        cause = hold.reason or reason
+        if isinstance(cause, Interruption):
+            _interrupted(runtime, lease, cause)
+        else:
+            _failed(runtime, lease, cause)
     except VoicejobsError as error:
         _failed(runtime, lease, error)
     except Exception as error:

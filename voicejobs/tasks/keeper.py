@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from voicejobs.errors import Cancelled, Interruption, LeaseLost, ShuttingDown, VoicejobsError
+from voicejobs.errors import Cancelled, LeaseLost, ShuttingDown, StepTimeout, VoicejobsError
 from voicejobs.store import outbox
 from voicejobs.store.database import Database
 from voicejobs.store.leases import Lease
@@ -20,13 +20,24 @@ LOOK_EVERY_S = 1.0
 
 @dataclass(slots=True, eq=False)
 class Hold:
-    """Stand for one held lease; its task looks at it between windows."""
+    """Stand for one held lease; its task looks at it between windows.
+
+    `base_s` and `factor` limit the time of the step: the one whatever its audio, the other for each second of it.
+    """
 
     lease: Lease
-    reason: Interruption | None = None
+    reason: VoicejobsError | None = None
+    base_s: float = float("inf")
+    factor: float = 0.0
+    until: float = float("inf")
+    _started: float = field(default_factory=time.monotonic)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
-    def stop(self, reason: Interruption) -> None:
+    def allow(self, audio_s: float) -> None:
+        """Give the step the time that so much audio may take, counted from its start."""
+        self.until = self._started + self.base_s + self.factor * audio_s
+
+    def stop(self, reason: VoicejobsError) -> None:
         """Tell the task to stop; the first reason stays."""
         if self.reason is None:
             self.reason = reason
@@ -94,9 +105,10 @@ class LeaseKeeper:
         return len(self._holds)
 
     @contextmanager
-    def hold(self, lease: Lease) -> Iterator[Hold]:
-        """Keep a lease alive for the time of the block."""
-        hold = Hold(lease)
+    def hold(self, lease: Lease, *, base_s: float = float("inf"), factor: float = 0.0) -> Iterator[Hold]:
+        """Keep a lease alive for the time of the block; `base_s` and `factor` are those of `Hold`."""
+        hold = Hold(lease, base_s=base_s, factor=factor)
+        hold.allow(0.0)
         with self._lock:
             before = self._holds.get(lease.step_run_id)
             self._holds[lease.step_run_id] = hold
@@ -118,6 +130,7 @@ class LeaseKeeper:
             if not self._holds:
                 next_beat = time.monotonic() + self.lease_s / 3
                 continue
+            self._stop_late()
             try:
                 self._look()
                 if time.monotonic() >= next_beat:
@@ -129,6 +142,14 @@ class LeaseKeeper:
             except Exception:
                 logger.exception("heartbeat failed")
                 self._on_outage()
+
+    def _stop_late(self) -> None:
+        """Stop the tasks whose time is over."""
+        now = time.monotonic()
+        with self._lock:
+            late = [hold for hold in self._holds.values() if now > hold.until and not hold.is_stopped]
+        for hold in late:
+            hold.stop(StepTimeout(f"The step {hold.lease.step!r} took longer than its recording allows"))
 
     def _look(self) -> None:
         """Stop the tasks of jobs that are no longer to run."""

@@ -1,6 +1,7 @@
 """What the tasks of one worker process share: store, leases, decoder, engine processes and the upkeep thread."""
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -128,6 +129,7 @@ class Runtime:
         self.languages = Once()
         self.audio = AudioBudget()
         self.watch = Watch()
+        self._disk_low = False
         self._rung = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
@@ -205,8 +207,20 @@ class Runtime:
         self._sweep_scratch(older_than_s=0.0)
 
     def _fill(self) -> None:
-        """Send what the window has room for."""
+        """Send what the window has room for, while there is space for what jobs decode."""
+        if not self._has_space():
+            return
         dispatch.fill(self.database, self.app, self.place.window_jobs)
+
+    def _has_space(self) -> bool:
+        """Tell whether the disk has more room than its floor; say so when it gets low, and when it has room again."""
+        free = shutil.disk_usage(self.settings.state_dir).free
+        low = free < self.settings.disk_floor_bytes
+        if low != self._disk_low:
+            self._disk_low = low
+            told = {"free_bytes": free, "floor_bytes": self.settings.disk_floor_bytes}
+            logger.warning("the disk is low: no job is begun" if low else "the disk has space again", extra=told)
+        return not low
 
     def _wait_for_schema(self) -> None:
         """Wait until somebody has migrated the database: commands and the deployment do, workers never."""

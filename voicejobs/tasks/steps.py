@@ -103,6 +103,7 @@ def _note_progress(runtime: Runtime, lease: Lease, hold: Hold) -> Callable[[int]
         nonlocal noted_s
         hold.check()
         seconds = samples_to_seconds(samples)
+        hold.allow(seconds)
         if seconds - noted_s >= PROGRESS_EVERY_S:
             noted_s = seconds
             with suppress(DatabaseUnavailable):  # the next note says this too
@@ -159,6 +160,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     windows = [Span(start, end) for start, end in channel["windows"][shard["first"] : shard["last"]]]
     path = Path(audio["folder"]) / channel["file"]
     done = [WindowResult.from_json(item) for item in (lease.checkpoint or {}).get("results", [])]
+    hold.allow(_speech_s(windows))
 
     def read(window: Span) -> Pcm:
         hold.check()
@@ -263,6 +265,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         transcript = Transcript.from_json(json.loads(artifacts.load(runtime.database, runtime.blobs, known)))
     else:
         transcript = _transcript(lease)
+    hold.allow(transcript.duration_s)
     hold.check()
     files = deliver_files(transcript, lease.options["deliver"], lease)
     artifact = runtime.blobs.store(transcript.dump(), "transcript", {"type": "application/json"})

@@ -113,3 +113,26 @@ def test_a_worker_imports_no_model_library(bench: Bench) -> None:
     mapped = {entry.path for entry in psutil.Process(worker.pid).memory_maps()}
     libraries = ("torch", "ctranslate2", "onnxruntime", "/av/")
     assert not [path for path in mapped if any(name in path for name in libraries)]
+
+
+def test_a_step_that_takes_too_long_fails_in_the_end(bench: Bench) -> None:
+    """Each attempt is stopped between its windows, and the last one gives the job the code `step_timeout`."""
+    bench.start_worker(step_base_s=0.4, step_factor=0, max_attempts=2, fake_cost_base_s=1.2)
+    job_ids = bench.submit(bench.recording("long.wav", LONG_S))
+    bench.wait_ended(*job_ids)
+    told = queries.show_job(bench.database, job_ids[0])
+    assert (told["state"], told["error_code"]) == ("failed", "step_timeout")
+    outcomes = [one["outcome"] for step in told["steps"] for one in step["attempts"] if one["outcome"] != "succeeded"]
+    assert outcomes == ["retried", "failed"]
+
+
+def test_nothing_is_begun_while_the_disk_is_low(bench: Bench) -> None:
+    """Jobs wait while there is less space than the floor, the log says so, and they go on where there is more."""
+    full = bench.start_worker(disk_floor_bytes=10**18)
+    (job_id,) = bench.submit(bench.recording("one.wav"))
+    wait_until(lambda: "the disk is low" in bench.log, 20)
+    time.sleep(1.5)
+    assert job(bench.database, job_id).state == "queued"
+    bench.stop(full, signal.SIGTERM)
+    bench.start_worker()
+    assert bench.wait_ended(job_id)[job_id] == "succeeded"

@@ -6,7 +6,7 @@ import pytest
 
 from tests import rows
 from tests.waiting import wait_until
-from voicejobs.errors import Cancelled, LeaseLost, ShuttingDown
+from voicejobs.errors import Cancelled, LeaseLost, ShuttingDown, StepTimeout
 from voicejobs.store.database import Database
 from voicejobs.store.leases import Lease
 from voicejobs.tasks.keeper import LeaseKeeper
@@ -120,3 +120,17 @@ def test_an_outage_of_the_database_is_told_and_survived(database: Database, monk
         assert not hold.is_stopped
     keeper.close()
     away.close()
+
+
+def test_a_step_has_time_in_proportion_to_its_audio(database: Database, keeper: LeaseKeeper) -> None:
+    """One that takes longer is stopped, and one whose audio allows it goes on."""
+    with (
+        keeper.hold(lease_of(database), base_s=0.0, factor=100.0) as patient,
+        keeper.hold(lease_of(database), base_s=0.0, factor=0.001) as hasty,
+    ):
+        patient.allow(60.0)
+        hasty.allow(60.0)
+        wait_until(lambda: hasty.is_stopped)
+        with pytest.raises(StepTimeout):
+            hasty.check()
+        patient.check()
