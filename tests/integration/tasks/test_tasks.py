@@ -117,9 +117,9 @@ def test_a_worker_imports_no_model_library(bench: Bench) -> None:
 
 def test_a_step_that_takes_too_long_fails_in_the_end(bench: Bench) -> None:
     """Each attempt is stopped between its windows, and the last one gives the job the code `step_timeout`."""
-    bench.start_worker(step_base_s=0.4, step_factor=0, max_attempts=2, fake_cost_base_s=1.2)
+    bench.start_worker(step_base_s=1.0, step_factor=0, max_attempts=2, fake_cost_base_s=2.0)
     job_ids = bench.submit(bench.recording("long.wav", LONG_S))
-    bench.wait_ended(*job_ids)
+    bench.wait_ended(*job_ids, timeout_s=55)
     told = queries.show_job(bench.database, job_ids[0])
     assert (told["state"], told["error_code"]) == ("failed", "step_timeout")
     outcomes = [one["outcome"] for step in told["steps"] for one in step["attempts"] if one["outcome"] != "succeeded"]
