@@ -23,6 +23,7 @@ from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.store import outbox
 from voicejobs.store.database import Database
+from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
 from voicejobs.store.states import JobState, StepState
 
@@ -165,13 +166,14 @@ class Upkeep:
             self.wake()
 
     def tick(self) -> None:
-        """Free leases that ran out, end what was cancelled, complete batches."""
+        """Free leases that ran out, end what was cancelled or is late, complete batches."""
         with self.database.begin() as connection:
             freed = outbox.free_dead_owners(connection, count_deaths=True)
             # After an outage of the database every lease looks expired: give their owners one lease's time.
             if time.monotonic() - self._healthy_since > self.lease_s:
                 freed += outbox.free_expired(connection, grace_s=0.0)
             end_cancelled(connection)
+            expire_jobs(connection)
             complete_batches(connection)
         if freed:
             logger.warning("took leases from silent workers", extra={"jobs": len(freed)})

@@ -8,7 +8,7 @@
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused
+    |   |   WrongState, DeviceRefused, Expired
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, StepTimeout, QueueFull, OutOfMemory, DiskFull,
@@ -249,6 +249,13 @@ class DeviceRefused(Permanent):
 
     code = "device_refused"
     default_hint = "`voicejobs doctor` shows the devices of this machine."
+
+
+class Expired(Permanent):
+    """The job was not done in time."""
+
+    code = "expired"
+    default_hint = "`voicejobs job retry` takes it up again, without a limit."
 
 
 class Poison(Permanent):

@@ -37,7 +37,8 @@ class NewStepRun:
 class NewJob:
     """Describe a job to insert; see `schema.jobs`.
 
-    `cost_order` sorts inside a batch, least first. A job with an `error` has failed before it began.
+    `cost_order` sorts inside a batch, least first. A job with an `error` has failed before it began. One that is not
+    done `expires_after_s` seconds after its insertion expires.
     """
 
     id: str
@@ -56,6 +57,7 @@ class NewJob:
     priority: int = DEFAULT_PRIORITY
     trace_id: str = ""
     error: VoicejobsError | None = None
+    expires_after_s: float | None = None
 
 
 _INSERT_JOB = insert(jobs).values(
@@ -79,6 +81,7 @@ _INSERT_JOB = insert(jobs).values(
     error=bindparam("error"),
     trace_id=bindparam("trace_id"),
     created_at=now_s(),
+    expires_at=now_s() + bindparam("expires_after_s", type_=Double()),
     finished_at=case((literal(JobState.FAILED.value) == bindparam("state"), now_s()), else_=None),
 )
 
@@ -157,6 +160,7 @@ def insert_jobs(
                 "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
                 "error_code": job.error.code if job.error else None,
                 "error": dump(job.error.to_json()) if job.error else None,
+                "expires_after_s": job.expires_after_s,
             }
         )
         step_rows.extend(_step_row(job.id, row) for row in job.step_runs)

@@ -38,6 +38,7 @@ SENT = "sent_at IS NOT NULL AND state IN ('queued', 'running', 'cancelling')"
 CANCELLING = "state = 'cancelling'"
 RUNNING = "state = 'running'"
 OPEN = "finished_at IS NULL"
+EXPIRING = "expires_at IS NOT NULL AND finished_at IS NULL"
 
 
 def qualified(table: str, predicate: str) -> str:
@@ -97,6 +98,7 @@ jobs = Table(
     Column("created_at", Double, nullable=False),
     Column("started_at", Double),
     Column("finished_at", Double),
+    Column("expires_at", Double),
     Index("ix_jobs_done_key", "done_key"),
     Index("ix_jobs_target", "target"),
     Index("ix_jobs_finished", "batch_id", "finished_at"),
@@ -120,6 +122,12 @@ jobs = Table(
         "id",
         sqlite_where=text(CANCELLING),
         postgresql_where=text(CANCELLING),
+    ),
+    Index(
+        "ix_jobs_expiring",
+        "expires_at",
+        sqlite_where=text(EXPIRING),
+        postgresql_where=text(EXPIRING),
     ),
 )
 

@@ -7,6 +7,7 @@ from sqlalchemy import event, text
 
 from voicejobs.store import outbox
 from voicejobs.store.database import Database
+from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled
 
 
@@ -30,6 +31,7 @@ def database(sqlite_url: str) -> Iterator[Database]:
         ("waiting", "ix_jobs_sent"),
         ("end_cancelled", "ix_jobs_cancelling"),
         ("complete_batches", "ix_jobs_finished"),
+        ("expire_jobs", "ix_jobs_expiring"),
     ],
 )
 def test_a_frequent_query_uses_its_index(database: Database, call: str, index: str) -> None:
@@ -44,6 +46,7 @@ def test_a_frequent_query_uses_its_index(database: Database, call: str, index: s
         "waiting": outbox.waiting,
         "end_cancelled": end_cancelled,
         "complete_batches": complete_batches,
+        "expire_jobs": expire_jobs,
     }
     statements: list[tuple[str, object]] = []
 
