@@ -70,6 +70,7 @@ def test_every_partial_index_exists(database: Database) -> None:
     assert {row.name for row in found} == {
         "ix_batches_open",
         "ix_jobs_cancelling",
+        "ix_jobs_expiring",
         "ix_jobs_sent",
         "ix_jobs_unsent",
         "ix_step_runs_running",
