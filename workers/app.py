@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from typing import Any
 
 from celery import Celery, signals
@@ -18,7 +19,11 @@ EXIT_CANNOT_START = 5
 
 logger = logging.getLogger(__name__)
 settings = Settings.from_env()
-slot = Slot.parse(sys.argv[sys.argv.index("--slot") + 1]) if "--slot" in sys.argv else cpu_slot(settings)
+slot = (
+    Slot.parse(sys.argv[sys.argv.index("--slot") + 1])
+    if "--slot" in sys.argv
+    else replace(cpu_slot(settings), is_placed=False)
+)
 app = Celery("voicejobs", set_as_current=False)
 configure(app, settings.broker_url)
 runtime = register(

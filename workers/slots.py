@@ -36,6 +36,7 @@ class Slot:
         visible: what CUDA_VISIBLE_DEVICES holds for it; empty hides every card.
         memory_fraction: its share 0..1 of the memory of its card; 0 without one.
         memory_bytes: that share in bytes; 0 without a card.
+        is_placed: whether the launcher chose the device; a worker started without it uses what it finds.
     """
 
     name: str
@@ -46,11 +47,12 @@ class Slot:
     visible: str = ""
     memory_fraction: float = 0.0
     memory_bytes: int = 0
+    is_placed: bool = True
 
     @property
     def engine_device(self) -> str:
         """Return how the slot's device is called inside its processes, which see no other."""
-        return "cuda:0" if self.visible else "cpu"
+        return ("cuda:0" if self.visible else "cpu") if self.is_placed else "auto"
 
     def dump(self) -> str:
         """Return the slot as one word of a command line."""

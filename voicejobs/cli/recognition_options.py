@@ -219,7 +219,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--device",
         type=read.device,
         metavar="DEVICE",
-        default="cpu",
+        default="auto",
         show_default=True,
         help="auto, cpu, cuda or cuda:N.",
     ),

@@ -111,7 +111,7 @@ RECOGNISE = register(
             "engine": "whisper",
             "model": "base",
             "model_sha256": "",
-            "device": "cpu",
+            "device": "auto",
             "compute_type": "",
             "threads": 0,
             "batch_size": 0,

@@ -50,7 +50,8 @@ class Place:
         device: likewise.
         window_jobs: jobs that the dispatcher keeps out at once.
         is_restart: whether the worker before this one died: what it held may have killed it.
-        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is.
+        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is; `auto` where nobody
+            has placed this worker: then options and machine decide.
         memory_fraction: share 0..1 of the memory of that card; 0 without one.
         memory_bytes: that share in bytes; 0 where unknown.
     """
@@ -59,7 +60,7 @@ class Place:
     device: str = "cpu"
     window_jobs: int = 16
     is_restart: bool = False
-    engine_device: str = "cpu"
+    engine_device: str = "auto"
     memory_fraction: float = 0.0
     memory_bytes: int = 0
 

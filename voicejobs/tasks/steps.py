@@ -30,7 +30,7 @@ from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
 from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import VAD_SPEC, Runtime
+from voicejobs.tasks.runtime import VAD_SPEC, Place, Runtime
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 SHARD_WINDOWS = 16
@@ -179,7 +179,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 
     if len(done) < len(windows):
         options = RECOGNISE.options(lease.options["recognise"])  # those of a job of an older version lack some
-        spec = engine_spec(options, runtime.settings)
+        spec = engine_spec(options, runtime.settings, runtime.place)
         recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
         budget_samples = WINDOWS_PER_PROCESS * recogniser.processes * MAX_WINDOW_SAMPLES
         work = Work(
@@ -220,12 +220,16 @@ def _speech_s(windows: Sequence[Span]) -> float:
     return samples_to_seconds(sum(window.length_samples for window in windows))
 
 
-def engine_spec(options: Mapping[str, Any], settings: Settings) -> EngineSpec:
-    """Return the engine that options ask for, with verified files.
+def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) -> EngineSpec:
+    """Return the engine that options ask for, on the device that this worker has, with verified files.
+
+    A worker that was given a card sees no other, and calls it cuda:0 whatever its number is in the options.
 
     Raises:
         ModelCorrupt: the model here is not the one with which the job was submitted.
     """
+    is_placed = place.engine_device != "auto" and options["device"] != "cpu"
+    device = place.engine_device if is_placed else resolve_device(options["device"])
     params: tuple[tuple[str, Any], ...] = ()
     if options["batch_size"]:
         params = (("max_batch", options["batch_size"]),)
@@ -239,9 +243,11 @@ def engine_spec(options: Mapping[str, Any], settings: Settings) -> EngineSpec:
     spec = EngineSpec(
         engine=options["engine"],
         model=options["model"],
-        device=resolve_device(options["device"]),
+        device=device,
         compute_type=options["compute_type"],
         threads=options["threads"] or 1,
+        memory_fraction=0.0 if device == "cpu" else place.memory_fraction,
+        memory_bytes=0 if device == "cpu" else place.memory_bytes,
         params=params,
     )
     if not engine_class(spec.engine).facts(spec).needs_model:
