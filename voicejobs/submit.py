@@ -13,7 +13,16 @@ from typing import Any, Literal
 from sqlalchemy import Connection, select, update
 
 from voicejobs import canvas
-from voicejobs.errors import EmptyFile, InputChanged, InputError, NoSuchRecord, NotAudio, NotFound, Unreadable
+from voicejobs.errors import (
+    EmptyFile,
+    InputChanged,
+    InputError,
+    NoSuchRecord,
+    NotAudio,
+    NotFound,
+    QueueFull,
+    Unreadable,
+)
 from voicejobs.formats import extension
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
@@ -78,6 +87,8 @@ class Submission:
         label: how people know the batch.
         lane: `bulk` or `interactive`.
         force: do again what is done, and replace files that are in the way.
+        max_queued_jobs: ceiling of jobs that wait in the whole store; 0 for none.
+        expires_after_s: time after their insertion within which the jobs must be done; None for any.
         leave_out: SHA-256 of contents that are not to be submitted.
     """
 
@@ -87,6 +98,8 @@ class Submission:
     label: str = ""
     lane: str = "bulk"
     force: bool = False
+    max_queued_jobs: int = 0
+    expires_after_s: float | None = None
     leave_out: Container[str] = ()
     batch_id: str = ""
     _seq: int = 0
@@ -119,6 +132,7 @@ class Submission:
         with self.database.begin() as connection:
             known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
             fresh = _sort_out(keyed, known, accepted)
+            self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
             reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
@@ -155,6 +169,18 @@ class Submission:
             else:
                 keyed.append(item)
         return settled, keyed
+
+    def _demand_room(self, connection: Connection, more: int) -> None:
+        """Refuse a submission beyond the ceiling.
+
+        Raises:
+            QueueFull: so many jobs wait already; nothing of this call is inserted.
+        """
+        if not self.max_queued_jobs or not more:
+            return
+        waiting = rows.count_waiting(connection, self.max_queued_jobs)
+        if waiting + more > self.max_queued_jobs:
+            raise QueueFull(f"{waiting} jobs wait already, and no more than {self.max_queued_jobs} may")
 
     def _refused_job(self, file: InputFile, error: InputError) -> NewJob:
         """Return the row of a job that has failed before it began, so that the batch tells of every file."""
@@ -206,6 +232,7 @@ class Submission:
             done_key=item.done_key,
             target=display_name(item.file.target),
             cost_order=-item.size,
+            expires_after_s=self.expires_after_s,
         )
 
     def keys(self, digest: str) -> tuple[str, str]:

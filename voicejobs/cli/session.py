@@ -373,6 +373,7 @@ def _follow(
             label=f"transcribe {len(files)} file{'s' if len(files) != 1 else ''}",
             force=flags["force"],
             leave_out=frozenset(archive.hashes) if archive else (),
+            max_queued_jobs=settings.max_queued_jobs,
         )
         run = Run(stack, submission, desk.reporter, desk.summary, limits, archive, hidden=str(spool_parent(settings)))
         run.follow(files)

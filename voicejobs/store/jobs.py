@@ -11,7 +11,7 @@ from voicejobs.errors import VoicejobsError
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
-from voicejobs.store.schema import CANCELLING, artifacts, batches, jobs, results, step_runs
+from voicejobs.store.schema import CANCELLING, UNSENT, artifacts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, StepState
 
 DEFAULT_TENANT = "default"
@@ -168,6 +168,12 @@ def insert_jobs(
         connection.execute(_INSERT_JOB, job_rows)
     if step_rows:
         connection.execute(_INSERT_STEP, step_rows)
+
+
+def count_waiting(connection: Connection, most: int) -> int:
+    """Return how many jobs wait to be sent to the broker, `most` at most."""
+    some = select(jobs.c.id).where(text(UNSENT)).limit(most).subquery()
+    return int(connection.execute(select(func.count()).select_from(some)).scalar_one())
 
 
 def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStepRun]) -> list[str]:

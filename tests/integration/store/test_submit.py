@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from tests import rows
 from voicejobs import queries
-from voicejobs.errors import NoSuchRecord
+from voicejobs.errors import NoSuchRecord, QueueFull
 from voicejobs.pipelines.pipeline import TRANSCRIBE
 from voicejobs.store import jobs as store
+from voicejobs.store import outbox
 from voicejobs.store.database import Database
 from voicejobs.store.jobs import NewArtifact, NewResult
 from voicejobs.store.paths import decode_path, encode_path
+from voicejobs.store.schema import jobs
 from voicejobs.store.states import JobState
 from voicejobs.submit import Accepted, InputFile, Submission, cancel_batch
 
@@ -257,3 +260,25 @@ def test_the_lists_show_the_newest_first(database: Database) -> None:
     assert (active.job_id, active.name, active.step, active.progress_s) == (old, "0.wav", "prepare", 2.5)
     assert queries.live_count(database, batch_id) == 2
     assert queries.finished_jobs(database, [batch_id]) == []
+
+
+def test_a_full_queue_takes_no_more(database: Database, tmp_path: Path) -> None:
+    """Beyond the ceiling a call is refused whole, with a code for "later"; jobs that were sent make room."""
+    files = [InputFile(str(one), one.name) for one in (tmp_path / f"{number}.wav" for number in range(4))]
+    for number, file in enumerate(files):
+        Path(file.path).write_bytes(b"sound" * (number + 1))
+    submission(database, max_queued_jobs=3).add(files[:2])
+    late = submission(database, max_queued_jobs=3)
+    with pytest.raises(QueueFull, match="2 jobs wait already, and no more than 3 may"):
+        late.add(files[2:])
+    with database.begin() as connection:
+        outbox.mark_sent(connection, list(connection.execute(select(jobs.c.id)).scalars()))
+    assert [one.outcome for one in late.add(files[2:])] == ["submitted", "submitted"]
+
+
+def test_a_submission_can_set_a_time(database: Database, tmp_path: Path) -> None:
+    """Its jobs carry the moment by which they must be done, by the clock of the database."""
+    (tmp_path / "a.wav").write_bytes(b"sound")
+    (one,) = submission(database, expires_after_s=60.0).add([InputFile(str(tmp_path / "a.wav"), "a.wav")])
+    row = rows.job(database, one.job_id)
+    assert 59 < row.expires_at - row.created_at < 61

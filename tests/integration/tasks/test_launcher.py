@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.integration.tasks.conftest import LEASE_S, Bench
+from tests.bench import LEASE_S, Bench
 from tests.servers.process import wait_gone
 from tests.waiting import wait_until
 from voicejobs import queries

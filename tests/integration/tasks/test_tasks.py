@@ -1,5 +1,7 @@
 """Real workers under real faults: every job ends, once, with the words that an undisturbed run gives."""
 
+import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -8,6 +10,7 @@ from celery import Celery
 
 from tests.bench import Bench, MakeBench
 from tests.rows import job, set_job, steps
+from tests.waiting import wait_until
 from voicejobs import queries
 from voicejobs.messages import queue_name, task_name
 
