@@ -12,23 +12,27 @@ from pathlib import Path
 from typing import Literal
 
 import click
+from sqlalchemy import select
 
 from voicejobs import __version__
+from voicejobs.accelerators import find_devices, sharing_service
 from voicejobs.cli.broker import require_answer
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import EXIT_PROBLEMS_FOUND
 from voicejobs.cli.show import print_json
 from voicejobs.cli.spelling import Command
 from voicejobs.embedded import valkey
+from voicejobs.embedded.supervisor import orphans
 from voicejobs.engines.registry import list_engines
 from voicejobs.errors import VoicejobsError
 from voicejobs.models.catalogue import CATALOGUE
 from voicejobs.models.installed import state
-from voicejobs.settings import Settings
+from voicejobs.settings import Settings, environment
 from voicejobs.store import migrate
-from voicejobs.store.database import Database
+from voicejobs.store.database import Database, now_s
 
 LOW_DISK_BYTES = 2_000_000_000
+CLOCKS_APART_S = 5.0
 FLOORS = {"av": (18, 1), "faster-whisper": (1, 2), "celery": (5, 7)}
 
 
@@ -125,9 +129,54 @@ def _folders(settings: Settings) -> Finding:
 def _disk(settings: Settings) -> Finding:
     """Look at the free space."""
     free = shutil.disk_usage(_existing(settings.state_dir)).free
+    if free < settings.disk_floor_bytes:
+        floor = f"below the floor of {settings.disk_floor_bytes / 1e9:.1f} GB: no job is begun"
+        return Finding(
+            "disk", "fail", f"{free / 1e9:.1f} GB free for {settings.state_dir}, {floor}", "Free some space."
+        )
     if free < LOW_DISK_BYTES:
         return Finding("disk", "warn", f"{free / 1e9:.1f} GB free for {settings.state_dir}", "Free some space.")
     return Finding("disk", "ok", f"{free / 1e9:.1f} GB free")
+
+
+def _devices(settings: Settings) -> Finding:
+    """List the accelerators, their parts, and the service through which processes would share one."""
+    found = find_devices()
+    shared = ", ".join(f"{name}={value}" for name, value in sharing_service(environment()).items())
+    told = [f"{one.label} {one.name} ({one.memory_bytes / (1 << 30):.0f} GiB, {one.uuid})" for one in found]
+    if shared:
+        told.append(f"processes share through MPS ({shared})")
+        fix = "A fault of one process on a card then ends the others on it. Unset CUDA_MPS_* unless you want that."
+        return Finding("devices", "warn", "; ".join(told), fix)
+    return Finding("devices", "ok", "; ".join(told) or "no accelerator; work runs on the CPU")
+
+
+def _orphans(settings: Settings) -> Finding:
+    """Look for servers of our own whose supervisor was killed."""
+    left = orphans(settings)
+    if not left:
+        return Finding("private servers", "ok", "none is left over")
+    pids = ", ".join(map(str, left))
+    return Finding(
+        "private servers", "warn", f"left over: process {pids}", "The next `voicejobs transcribe` ends them."
+    )
+
+
+def _clock(settings: Settings) -> Finding:
+    """Compare this machine's clock with the database's, which is the only one that decides anything."""
+    if not settings.database_url:
+        return Finding("clock", "ok", "the database is on this machine")
+    database = Database(settings.database_url, pool_size=1)
+    try:
+        with database.read() as connection:
+            apart = time.time() - float(connection.execute(select(now_s())).scalar_one())
+    finally:
+        database.close()
+    if abs(apart) > CLOCKS_APART_S:
+        return Finding(
+            "clock", "warn", f"{apart:+.0f} s from the database's", "Set the clock (NTP): logs will mislead."
+        )
+    return Finding("clock", "ok", f"{apart:+.1f} s from the database's")
 
 
 def _database(settings: Settings) -> Finding:
@@ -170,6 +219,9 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _models,
     _folders,
     _disk,
+    _devices,
     _database,
+    _clock,
     _broker,
+    _orphans,
 )

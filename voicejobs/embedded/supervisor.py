@@ -228,16 +228,30 @@ def private_folder(path: Path) -> Path:
 
 def kill_orphans(record: Path) -> None:
     """Kill the children that a killed supervisor has left; their pid and start time prove that they are ours."""
+    for pid in _recorded(record):
+        logger.warning("killing an orphan", extra={"orphan": pid})
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    record.unlink(missing_ok=True)
+
+
+def orphans(settings: Settings) -> list[int]:
+    """Return the processes that a killed supervisor has left; none while a supervisor runs, for they are its own."""
+    try:
+        with (settings.state_dir / LOCK_FILE).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return _recorded(settings.state_dir / CHILDREN_FILE)
+    except OSError:
+        return []
+
+
+def _recorded(record: Path) -> list[int]:
+    """Return the recorded children that still live."""
     try:
         entries = json.loads(record.read_text("ascii"))
     except (OSError, ValueError):
-        return
-    for pid, started in entries:
-        if started and is_alive(pid, started):
-            logger.warning("killing an orphan", extra={"orphan": pid})
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-    record.unlink(missing_ok=True)
+        return []
+    return [pid for pid, started in entries if started and is_alive(pid, started)]
 
 
 def _listen(path: Path) -> socket.socket:

@@ -1,0 +1,82 @@
+"""What `doctor` says of devices, clocks, disks and servers that were left over."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from voicejobs.accelerators import Device
+from voicejobs.cli import doctor
+from voicejobs.embedded.supervisor import CHILDREN_FILE, LOCK_FILE, orphans
+from voicejobs.settings import Settings
+from voicejobs.store.owners import process_start
+
+CARD = Device("cuda:0", "GPU-aaaa", "Some Card", 80 << 30)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    """Return settings with a state folder."""
+    return Settings(state_dir=tmp_path, models_dir=tmp_path)
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    """Return the id of a process that only waits."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        yield process.pid
+        process.kill()
+
+
+def test_cards_are_listed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Label, name, memory and UUID, as --devices takes them; without one the CPU is named."""
+    monkeypatch.setattr(doctor, "find_devices", lambda: [CARD])
+    assert doctor._devices(settings).detail == "cuda:0 Some Card (80 GiB, GPU-aaaa)"
+    monkeypatch.setattr(doctor, "find_devices", list)
+    assert "CPU" in doctor._devices(settings).detail
+
+
+def test_a_shared_card_is_worth_a_warning(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where MPS is set up, one client's fault is everybody's."""
+    monkeypatch.setattr(doctor, "find_devices", lambda: [CARD])
+    monkeypatch.setattr(doctor, "environment", lambda: {"CUDA_MPS_PIPE_DIRECTORY": "/run/mps"})
+    found = doctor._devices(settings)
+    assert (found.status, "CUDA_MPS_PIPE_DIRECTORY" in found.detail, bool(found.fix)) == ("warn", True, True)
+
+
+def test_a_disk_below_its_floor_fails(tmp_path: Path) -> None:
+    """No job would be begun: that must be mended."""
+    settings = Settings(state_dir=tmp_path, models_dir=tmp_path, disk_floor_bytes=10**18)
+    assert doctor._disk(settings).status == "fail"
+
+
+def test_servers_of_a_killed_supervisor_are_found(settings: Settings, sleeper: int) -> None:
+    """Recorded children that live while nobody holds the lock are left over; a pid that was given anew is not ours."""
+    record = settings.state_dir / CHILDREN_FILE
+    record.write_text(f'[[{sleeper}, "{process_start(sleeper)}"], [{os.getpid()}, "another start"]]')
+    assert orphans(settings) == [sleeper]
+    assert str(sleeper) in doctor._orphans(settings).detail
+    holder = (
+        f"import fcntl; f = open({str(settings.state_dir / LOCK_FILE)!r}, 'a'); fcntl.flock(f, 2); print(); input()"
+    )
+    command = [sys.executable, "-c", holder]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert orphans(settings) == []
+        process.kill()
+
+
+@pytest.mark.services
+def test_a_clock_that_is_wrong_is_told(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The difference from the database's clock is shown, and more than five seconds are a warning."""
+    settings = Settings(state_dir=tmp_path, models_dir=tmp_path, database_url=postgres_url)
+    assert doctor._clock(settings).status == "ok"
+    real = time.time
+    monkeypatch.setattr("voicejobs.cli.doctor.time.time", lambda: real() + 3600)
+    found = doctor._clock(settings)
+    assert (found.status, found.detail) == ("warn", "+3600 s from the database's")
