@@ -5,7 +5,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import Select, exists, func, literal, select
 
 from voicejobs.errors import NoSuchRecord
 from voicejobs.store.database import Database
@@ -153,8 +153,12 @@ class PastSpeed:
 
 
 def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
-    """Return the speed of the newest batches with this engine, model and number of beams; None where there is none."""
+    """Return the speed of the newest batches with this engine, model and number of beams; None where there is none.
+
+    Jobs whose text was known, and that only wrote their files, took no time worth counting.
+    """
     same = ("engine", "model", "beam_size", "device")
+    recognised = exists(select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.node == "prepare"))
     query = (
         select(batches.c.options, func.min(jobs.c.started_at), func.max(jobs.c.finished_at), func.sum(jobs.c.audio_s))
         .join(batches, batches.c.id == jobs.c.batch_id)
@@ -163,6 +167,7 @@ def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20
             jobs.c.state == JobState.SUCCEEDED,
             jobs.c.audio_s.is_not(None),
             jobs.c.started_at.is_not(None),
+            recognised,
         )
         .group_by(batches.c.id, batches.c.options)
     )

@@ -71,15 +71,16 @@ def _hour() -> NDArray[np.int16]:
 
 
 def _windows(tree: Tree) -> list[tuple[int, int]]:
-    """Return the windows that `prepare` has planned, in samples."""
+    """Return the windows that `prepare` has planned, in samples, in the order of the shards."""
     database = Database(tree.values().effective_database_url, pool_size=1)
     try:
         with database.read() as connection:
-            (row,) = connection.execute(step_runs.select().where(step_runs.c.node == "prepare"))
+            found = connection.execute(
+                step_runs.select().where(step_runs.c.node == "recognise").order_by(step_runs.c.shard)
+            ).all()
     finally:
         database.close()
-    (channel,) = json.loads(row.output)["channels"]
-    return [(start, end) for start, end in channel["windows"]]
+    return [(start, end) for row in found for start, end in json.loads(row.inputs)["windows"]]
 
 
 @pytest.mark.services

@@ -225,7 +225,7 @@ os.{name} = hang
 """Makes a process stand still in a system call, for as long as it takes to kill it there."""
 
 
-@pytest.mark.parametrize(("name", "mark"), [("replace", ".part"), ("unlink", "/scratch/")], ids=["output", "scratch"])
+@pytest.mark.parametrize(("name", "mark"), [("replace", ".part"), ("unlink", ".s16le")], ids=["output", "scratch"])
 def test_killed_between_two_steps_of_a_file_system_no_leftover_stays(
     tree: Tree, tmp_path: Path, name: str, mark: str
 ) -> None:

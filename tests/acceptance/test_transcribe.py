@@ -129,6 +129,14 @@ def test_an_empty_pipe_is_an_empty_file(desk: Tree) -> None:
     assert b"[empty_file]" in done.stderr
 
 
+def test_a_pipe_without_a_recording_is_told_by_its_name(desk: Tree) -> None:
+    """The private copy, which is gone with the command, is not named."""
+    done = piped(desk, b"no sound", "-", "-o", "out")
+    assert done.returncode == 8
+    assert b"stdin: is not a recording" in done.stderr
+    assert b"spool" not in done.stderr
+
+
 def test_output_to_a_pipe_takes_one_file_and_one_format(desk: Tree, inputs: Path) -> None:
     """Two of either are refused before any work."""
     recording(inputs / "a.wav")

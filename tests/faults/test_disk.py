@@ -15,12 +15,12 @@ from tests.rows import job, steps
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(150)
-SIZE_BYTES = 1 << 20
+SIZE_BYTES = 8 << 20
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """Return a folder on a file system of one megabyte; skip where this user may not mount one."""
+    """Return a folder on a file system of eight megabytes; skip where this user may not mount one."""
     folder = tmp_path / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "tmpfs", str(folder)]
@@ -44,7 +44,8 @@ def test_a_full_disk_costs_only_time(bench: Bench, small_disk: Path, place: str)
     filler = small_disk / "filler"
     with pytest.raises(OSError, match="No space left"):
         filler.write_bytes(bytes(2 * SIZE_BYTES))
-    ids = bench.submit(*(bench.recording(f"{number}.wav") for number in range(3)))
+    # Long enough not to stay in memory when they are decoded.
+    ids = bench.submit(*(bench.recording(f"{number}.wav", 40.0) for number in range(3)))
     worker = bench.start_worker()
     node = "prepare" if place == "state/blobs" else "deliver"
     wait_until(

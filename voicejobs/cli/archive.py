@@ -70,7 +70,10 @@ class Archive:
             if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
                 os.write(self._descriptor, b"\n")  # somebody's editor left the last line open
         except OSError as error:
-            raise BadOption(f"The archive {display_name(self.path)} cannot be written: {error.strerror}") from error
+            raise BadOption(
+                f"The archive {display_name(self.path)} cannot be written: {error.strerror}",
+                hint="Name a file in a folder that you can write.",
+            ) from error
 
     def add(self, digest: str, name: str) -> None:
         """Note a recording that is done; one write for each line, so that two commands can share a file.

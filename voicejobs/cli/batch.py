@@ -146,6 +146,9 @@ def export(batch_id: str, formats: tuple[str, ...], output_dir: Path, as_json: b
         print_json("files", outcome.files)
     elif not current().quiet:
         click.echo(f"{len(outcome.files)} files written to {output_dir}, {outcome.same} there already", err=True)
+        if not outcome.transcripts and not outcome.errors:
+            hint = f"The batch has no transcript: `voicejobs batch show {batch_id}` tells why."
+            click.echo(f"  {hint}", err=True)
     return _exit_code(outcome)
 
 

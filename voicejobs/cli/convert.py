@@ -53,7 +53,7 @@ class _Tally:
     "  voicejobs convert texts/ -f srt -o subtitles/ --subtitle-profile bbc\n"
     "  voicejobs convert talk.json -f vtt -o - | less",
 )
-@click.argument("paths", metavar="IN.json...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="IN.json...", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option(
     "-f", "--format", "formats", multiple=True, default=("srt",), show_default=True,
     shell_complete=complete_formats,
@@ -78,6 +78,8 @@ def convert(paths: tuple[str, ...], **flags: Any) -> int:
     if not documents and not errors:
         return _no_input()
     to_stdout = flags["output_dir"] == STDIN or (flags["output_dir"] is None and paths == (STDIN,))
+    if to_stdout and errors:
+        return EXIT_ALL_FAILED
     if to_stdout:
         return _to_stdout(documents, formats, options)
     tally = _Tally(failed=len(errors))

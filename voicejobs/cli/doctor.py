@@ -72,6 +72,8 @@ def _guarded(check: Callable[[Settings], Finding], settings: Settings) -> Findin
         return check(settings)
     except VoicejobsError as error:
         return Finding(name, "fail", f"{error.message} [{error.code}]", error.hint)
+    except OSError as error:
+        return Finding(name, "fail", str(error), "Change the rights of that path, or the setting that names it.")
 
 
 def _python(settings: Settings) -> Finding:

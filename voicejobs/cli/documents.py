@@ -52,7 +52,7 @@ def find_documents(paths: Sequence[str], endings: Sequence[str]) -> tuple[list[D
     found: dict[str, Document] = {}
     errors: list[VoicejobsError] = []
     for path in paths:
-        if path != STDIN and Path(path).is_dir():
+        if path != STDIN and os.path.isdir(path):  # noqa: PTH112 - pathlib raises where it may not look
             for one in _walk(path, endings, errors):
                 found.setdefault(one.path, one)
         elif path == STDIN or os.path.lexists(path):

@@ -90,7 +90,10 @@ class SummaryFile:
                 raise IsADirectoryError(21, os.strerror(21))
             self._stream = self._part.open("w", encoding="utf-8", newline="\n")
         except OSError as error:
-            raise BadOption(f"The summary {display_name(path)} cannot be written: {error.strerror}") from error
+            raise BadOption(
+                f"The summary {display_name(path)} cannot be written: {error.strerror}",
+                hint="Name a file in a folder that you can write.",
+            ) from error
         self._count = 0
         self._errors: list[dict[str, Any]] = []
         self._problem: OSError | None = None

@@ -71,8 +71,9 @@ class Following:
     def _tell_beginning(self) -> None:
         """Say what is followed, and how to leave it."""
         if not self.as_json and not current().quiet:
-            live = queries.live_jobs(self.database, self.batch_ids, self.job_ids)
-            click.echo(f"Following {live} job{'s' if live != 1 else ''} to the end; Ctrl-C leaves them alone", err=True)
+            live = self._live()
+            words = f"Following {live} job{'s' if live != 1 else ''} to the end; Ctrl-C leaves them alone"
+            click.echo(words if live else "Nothing to wait for: all has ended", err=True)
 
     def _follow(self, stack: Stack) -> None:
         """Look at the rows until nothing lives."""

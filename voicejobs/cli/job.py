@@ -140,7 +140,8 @@ def show_logs(job_id: str, as_json: bool) -> None:
     for line in found:
         click.echo("\n".join(display_name(part) for part in as_text(line).split("\n")))
     if not found and not current().quiet:
-        click.echo(f"No line of {settings.logs_dir} tells of {job_id}: `voicejobs job show {job_id}`.", err=True)
+        click.echo(f"No log file in {settings.logs_dir} has a line about {job_id}.", err=True)
+        click.echo(f"  `voicejobs job show {job_id}` tells what the database knows of it.", err=True)
 
 
 def after_retry(database: Database, outcome: control.Retried, *, wait: bool, as_json: bool) -> int:

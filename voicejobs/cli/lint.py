@@ -26,7 +26,7 @@ EXIT_ALL_FAILED = 8
     cls=Command,
     epilog="\b\nExamples:\n  voicejobs lint talk.srt\n  voicejobs lint subtitles/ --profile bbc --json",
 )
-@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option(
     "--profile", "subtitle_profile", type=click.Choice(["netflix", "bbc"]), default="netflix", show_default=True,
     help="The rules to check by.",

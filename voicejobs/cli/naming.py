@@ -71,7 +71,8 @@ def _cut(name: str, limit: int) -> str:
 def _longest_name(folder: str) -> int:
     """Return the most bytes that a name can have there; the folder itself may not exist yet."""
     place = Path(folder)
-    while not place.is_dir() and place != place.parent:
+    # `Path.is_dir` raises where a folder above may not be searched.
+    while not os.path.isdir(place) and place != place.parent:  # noqa: PTH112
         place = place.parent
     try:
         return min(MAX_NAME_BYTES, os.pathconf(place, "PC_NAME_MAX"))

@@ -14,6 +14,7 @@ from voicejobs.engines.devices import gpu_count
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption
 from voicejobs.formats import RenderOptions, needs_words
+from voicejobs.models.catalogue import require_engine
 from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
 from voicejobs.models.pull import ensure
@@ -274,6 +275,7 @@ def pipeline_options(
     _check_together(settings, flags)
     sha256 = ""
     if facts.needs_model:
+        require_engine(model.partition("@")[0], engine)
         entry = chosen(model, settings)
         model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
     recognise = {
@@ -311,8 +313,15 @@ def _check_together(settings: Settings, flags: Mapping[str, Any]) -> None:
         raise click.UsageError(f"The model {flags['model']!r} cannot translate: take a multilingual one, as base.")
     if flags["device"].startswith("cuda") and not settings.broker_url and not gpu_count():
         raise click.UsageError("There is no NVIDIA GPU on this machine: leave --device out, or say --device cpu.")
-    if flags["device"] == "cpu" and flags["compute_type"] in _GPU_COMPUTE_TYPES:
-        raise click.UsageError(f"--compute-type {flags['compute_type']} needs a GPU: add --device cuda, or take int8.")
+    if flags["compute_type"] in _GPU_COMPUTE_TYPES:
+        if flags["device"] == "cpu":
+            raise click.UsageError(
+                f"--compute-type {flags['compute_type']} needs a GPU: add --device cuda, or take int8."
+            )
+        if not settings.broker_url and not gpu_count():
+            raise click.UsageError(
+                f"--compute-type {flags['compute_type']} needs a GPU, and this machine has none: take int8."
+            )
 
 
 def _preparing(flags: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 import contextlib
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from voicejobs import queries
 from voicejobs.cli.archive import Archive
@@ -226,7 +226,7 @@ class Run:
                 job.id,
                 audio_s=job.audio_s,
                 outputs=job.outputs,
-                error=job.error
+                error=self._told_error(one.file, job.error)
                 or (error_json(Internal(f"The job {job.id} has {job.state}")) if state == FAILED else None),
                 warnings=(NO_SPEECH,) if succeeded and job.words == 0 else (),
             )
@@ -241,6 +241,12 @@ class Run:
     def _told_path(self, file: InputFile) -> str:
         """Return the path to tell of: that of our copy of standard input is nobody's business."""
         return "" if self.hidden and file.path.startswith(self.hidden) else file.path
+
+    def _told_error(self, file: InputFile, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return an error to tell of, without the path of our copy of standard input."""
+        if error is None or self._told_path(file):
+            return error
+        return {**error, "message": str(error["message"]).replace(f"{file.path}: ", "")}
 
     def _note_archive(self, one: Accepted) -> None:
         """Add a file to the archive; where that fails, its transcript is there all the same."""

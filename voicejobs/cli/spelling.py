@@ -82,7 +82,13 @@ class Command(_ExamplesFirst):
                 from voicejobs.cli.configuration import load  # noqa: PLC0415 - help needs no configuration
 
                 ctx.default_map = load(common.config, common.profile).defaults(ctx)
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except click.BadParameter as error:
+            advice = _advice(args)  # -late.mp3 may have been read as the language ate.mp3
+            if not advice:
+                raise
+            raise click.UsageError(f"{error.format_message()}{advice}", ctx) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its log goes where the global options say."""
@@ -138,5 +144,6 @@ def suggested(name: str, names: Iterable[str]) -> str:
 
 def _advice(args: Sequence[str]) -> str:
     """Say what to do where what looks like an option is the name of a file."""
-    files = [word for word in args if word.startswith("-") and len(word) > 1 and os.path.lexists(word)]
+    before = args[: args.index("--")] if "--" in args else args
+    files = [word for word in before if word.startswith("-") and len(word) > 1 and os.path.lexists(word)]
     return f" To name the file {files[0]!r}, write ./{files[0]}." if files else ""

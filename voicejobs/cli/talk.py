@@ -55,7 +55,10 @@ def _handlers(log_file: Path | None, verbose: int) -> Iterator[logging.Handler]:
         try:
             file = logging.FileHandler(log_file, encoding="utf-8", errors="backslashreplace")
         except OSError as error:
-            raise OutputUnwritable(f"The log file {log_file} cannot be written: {error.strerror}") from error
+            raise OutputUnwritable(
+                f"The log file {log_file} cannot be written: {error.strerror}",
+                hint="Name a file with --log-file in a folder that is there and that you can write.",
+            ) from error
         file.setFormatter(JsonFormatter())
         yield file
     if verbose:

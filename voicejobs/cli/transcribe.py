@@ -28,7 +28,7 @@ is missing is done.
 
 
 @click.command(cls=Command, help=_HELP)
-@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="PATH...", nargs=-1, required=True, type=click.Path(readable=False))
 @click.option(
     "-o",
     "--output-dir",

@@ -1,6 +1,7 @@
 """A client's side of the embedded stack: start it where none runs, join it where one does, notice when it dies."""
 
 import contextlib
+import errno
 import json
 import os
 import socket
@@ -12,7 +13,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from voicejobs.embedded.supervisor import CONTROL_SOCKET, fingerprint
-from voicejobs.errors import StackUnavailable
+from voicejobs.errors import BadOption, DiskFull, StackUnavailable
 from voicejobs.settings import Settings, inherited_environment
 
 START_TIMEOUT_S = 30.0
@@ -158,9 +159,22 @@ class Stack:
 
 
 def make_state_dir(settings: Settings) -> None:
-    """Make the state folder for our user alone: transcripts are nobody else's business."""
-    settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    settings.logs_dir.mkdir(exist_ok=True, mode=0o700)
+    """Make the state folder for our user alone: transcripts are nobody else's business.
+
+    Raises:
+        BadOption: it cannot be made or written.
+        DiskFull: it has no room.
+    """
+    try:
+        settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        settings.logs_dir.mkdir(exist_ok=True, mode=0o700)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise DiskFull(f"No space is left for the state folder {settings.state_dir}") from error
+        raise BadOption(
+            f"The state folder {settings.state_dir} cannot be written: {error.strerror}",
+            hint="Set VOICEJOBS_STATE_DIR to a folder that you can write.",
+        ) from error
 
 
 def _read_line(connection: socket.socket) -> dict[str, Any]:

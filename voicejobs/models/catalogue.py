@@ -3,12 +3,12 @@
 Weights are trusted by hash, not by where they come from, so that any source may deliver any file.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 
-from voicejobs.errors import UnknownModel
+from voicejobs.errors import BadOption, UnknownModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,11 +215,33 @@ def revisions(name: str) -> tuple[ModelEntry, ...]:
     """
     entry = CATALOGUE.get(name)
     if entry is None:
-        near = get_close_matches(name, CATALOGUE, n=1, cutoff=0.5)
-        hint = f"Did you mean {near[0]!r}? " if near else ""
-        names = ", ".join(CATALOGUE)
-        raise UnknownModel(f"no model is called {name!r}", hint=f"{hint}The catalogue has: {names}.", name=name)
+        raise _unknown(name, list(CATALOGUE))
     return (entry, *OLDER.get(name, ()))
+
+
+def require_engine(name: str, engine: str) -> None:
+    """Refuse a model that this engine cannot load, before anything is fetched.
+
+    Raises:
+        UnknownModel: the catalogue has no such name; the hint offers models of the engine alone.
+        BadOption: it is a model of another engine.
+    """
+    fitting = [entry.name for entry in CATALOGUE.values() if entry.engine == engine]
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        raise _unknown(name, fitting)
+    if entry.engine != engine and fitting:
+        raise BadOption(
+            f"The model {name!r} is for the engine {entry.engine}, not for {engine}",
+            hint=f"Take one of: {', '.join(fitting)}.",
+        )
+
+
+def _unknown(name: str, names: Sequence[str]) -> UnknownModel:
+    """Return the error for a name that is none, which offers the nearest of `names`."""
+    near = get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}? " if near else ""
+    return UnknownModel(f"no model is called {name!r}", hint=f"{hint}The catalogue has: {', '.join(names)}.", name=name)
 
 
 def find(name: str) -> ModelEntry:

@@ -83,7 +83,7 @@ def all_steps() -> tuple[StepDefinition, ...]:
 PREPARE = register(
     StepDefinition(
         name="prepare",
-        version=2,
+        version=3,
         queue="cpu",
         inputs=("source",),
         output="audio",
@@ -103,7 +103,7 @@ PREPARE = register(
 RECOGNISE = register(
     StepDefinition(
         name="recognise",
-        version=2,
+        version=3,
         queue="asr",
         inputs=("audio",),
         output="pieces",

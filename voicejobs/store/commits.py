@@ -61,7 +61,7 @@ class Outcome:
     """Hold what a step run leaves behind.
 
     Args:
-        output: JSON values for the steps that follow.
+        output: JSON values for the steps that follow; `shards` in it are the inputs of those of a node that fans out.
         progress_s: seconds of audio that it has dealt with.
         audio_s: decoded length of the recording to note, where it is known.
         artifacts: what to keep.
@@ -143,7 +143,7 @@ def _success_values(lease: Lease, outcome: Outcome, owner: str) -> dict[str, Any
     return {
         "b_id": lease.step_run_id,
         "b_fence": lease.fence,
-        "b_output": dump(outcome.output),
+        "b_output": dump(leases.kept(outcome.output)),
         "b_progress_s": outcome.progress_s,
         "b_owner": owner,
     }
@@ -184,7 +184,7 @@ def _next_lease(lease: Lease, outcome: Outcome, following: Following, claimed: A
         inputs=json.loads(claimed.inputs),
         checkpoint=json.loads(claimed.checkpoint) if claimed.checkpoint else None,
         started_at=claimed.started_at,
-        upstream={**lease.upstream, lease.node: [dump(outcome.output)]},
+        upstream={**lease.upstream, lease.node: [dump(leases.kept(outcome.output))]},
     )
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, InterfaceError, OperationalError
 from sqlalchemy.ext.compiler import compiles
-from sqlalchemy.pool import Pool, QueuePool, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, Pool, QueuePool, StaticPool
 from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import Double
 
@@ -20,6 +20,9 @@ from voicejobs.errors import BadOption, DatabaseUnavailable
 
 BUSY_TIMEOUT_MS = 30_000
 WAL_RETRY_S = 0.01
+PAUSE_S = 1.0
+"""Rest after which a connection to Postgres is asked whether it still stands."""
+_EMBEDDED_HINT = "Check the rights and the free space of the state folder, or set VOICEJOBS_STATE_DIR to another."
 
 
 class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
@@ -64,7 +67,7 @@ class Database:
         self._write_lock = threading.Lock() if self.is_sqlite else None
         if self.is_sqlite:
             if parsed.database:
-                Path(parsed.database).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                _make_folder(Path(parsed.database).parent)
             # All writing goes through one connection: another one's commit would empty its page cache each time.
             self.engine: Engine = _sqlite_engine(url, poolclass=StaticPool)
             self._relaxed: Engine = self.engine.execution_options(voicejobs_durable=False)
@@ -118,7 +121,7 @@ class Database:
 
 def _postgres_engine(url: URL, pool_size: int, **options: Any) -> Engine:
     """Return an engine for Postgres; connections are made when they are needed."""
-    return create_engine(
+    engine = create_engine(
         url,
         pool_size=pool_size,
         max_overflow=pool_size * 2,
@@ -127,6 +130,33 @@ def _postgres_engine(url: URL, pool_size: int, **options: Any) -> Engine:
         connect_args={"connect_timeout": 5, "application_name": "voicejobs"},
         **options,
     )
+    event.listen(engine, "checkin", _note_use)
+    event.listen(engine, "checkout", _ask_after_a_pause)
+    return engine
+
+
+def _note_use(connection: Any, record: ConnectionPoolEntry) -> None:
+    """Note when a connection was used last."""
+    record.info["used"] = time.monotonic()
+
+
+def _ask_after_a_pause(connection: Any, record: ConnectionPoolEntry, proxy: object) -> None:
+    """Ask a connection that has rested whether it still is one: the server may have been away meanwhile.
+
+    To ask each time, as `pool_pre_ping` does, would cost a job more than some of its statements.
+
+    Raises:
+        DisconnectionError: it is none; the pool then makes another.
+    """
+    if time.monotonic() - record.info.get("used", float("inf")) < PAUSE_S:  # infinite: it is new
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        if not connection.autocommit:
+            connection.rollback()
+    except Exception as error:
+        raise DisconnectionError("the server was away") from error
 
 
 @contextmanager
@@ -135,7 +165,10 @@ def mapped_errors() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError) as error:
-        raise DatabaseUnavailable(f"The database does not answer: {_first_line(error)}") from error
+        embedded = isinstance(error.orig, sqlite3.Error)
+        raise DatabaseUnavailable(
+            f"The database does not answer: {_first_line(error)}", hint=_EMBEDDED_HINT if embedded else None
+        ) from error
     except DBAPIError as error:
         if error.connection_invalidated:
             raise DatabaseUnavailable(f"The connection to the database broke: {_first_line(error)}") from error
@@ -159,6 +192,21 @@ def _use_wal(cursor: sqlite3.Cursor) -> None:
             time.sleep(WAL_RETRY_S)
         else:
             return
+
+
+def _make_folder(folder: Path) -> None:
+    """Make the folder of an embedded database, for our user alone.
+
+    Raises:
+        BadOption: it cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise BadOption(
+            f"The folder {folder} of the database cannot be made: {error.strerror}",
+            hint="Set VOICEJOBS_STATE_DIR to a folder that you can write.",
+        ) from error
 
 
 def _sqlite_engine(url: str, *, poolclass: type[Pool]) -> Engine:

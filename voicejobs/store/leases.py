@@ -350,7 +350,7 @@ def succeed(
     values = {
         "b_id": lease.step_run_id,
         "b_fence": lease.fence,
-        "b_output": dump(output),
+        "b_output": dump(kept(output)),
         "b_progress_s": progress_s,
     }
     if connection.dialect.name == "postgresql":
@@ -358,6 +358,14 @@ def succeed(
     else:
         demand_one(connection.execute(SUCCEED, values).rowcount, lease)
         record_attempt(connection, lease, "succeeded", owner=owner)
+
+
+def kept(output: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is kept of an output: `shards` are the inputs of step runs, and stand in their rows alone.
+
+    Those of a ten-hour recording are a megabyte, which every later step of the job would read.
+    """
+    return {name: value for name, value in output.items() if name != "shards"}
 
 
 def end(connection: Connection, lease: Lease, ending: Ending, *, owner: str) -> None:

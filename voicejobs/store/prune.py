@@ -6,10 +6,12 @@ taken out of its sight first, and removed only when no transaction is left that 
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
-from sqlalchemy import Connection, delete, exists, literal, select, text
+from sqlalchemy import Connection, delete, exists, func, literal, select, text
 
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
@@ -52,6 +54,8 @@ class Rules:
 
 def prune(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
     """Remove old jobs, their blobs and the batches that they leave empty; the disk's space is free when it returns."""
+    if rules.dry_run:
+        return _planned(database, blobs, rules)
     pruned = Pruned()
     after = ""
     while True:
@@ -61,12 +65,58 @@ def prune(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
         if not chunk:
             break
         after = chunk[-1]
-        _prune_jobs(database, blobs, chunk, needed, rules, pruned)
-    if not rules.dry_run:
-        with database.begin() as connection:
-            pruned.batches = _empty_batches(connection)
-    _sweep_blobs(database, blobs, rules, pruned)
+        _prune_jobs(database, blobs, chunk, needed, pruned)
+    with database.begin() as connection:
+        pruned.batches = _empty_batches(connection)
+    for some in _in_chunks(blobs.digests()):  # also those of workers that died before their commit
+        _remove_blobs(database, blobs, some, pruned)
     return pruned
+
+
+def _planned(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
+    """Count what a real run would remove, and change nothing."""
+    pruned = Pruned()
+    from_batches: Counter[str] = Counter()
+    from_blobs: Counter[str] = Counter()
+    after = ""
+    while True:
+        with database.read() as connection:
+            chunk = _old_jobs(connection, rules, after)
+            free = _unneeded(connection, chunk, _needed(connection))
+            from_batches.update(
+                connection.execute(select(jobs.c.batch_id).where(jobs.c.id.in_(free), jobs.c.batch_id.is_not(None)))
+                .scalars()
+                .all()
+            )
+            from_blobs.update(_blobs_of(connection, free))
+        if not chunk:
+            break
+        after = chunk[-1]
+        pruned.jobs += len(free)
+        pruned.kept += len(chunk) - len(free)
+    with database.read() as connection:
+        sizes = select(batches.c.id, func.count(jobs.c.id)).outerjoin(jobs, jobs.c.batch_id == batches.c.id)
+        found = connection.execute(sizes.where(batches.c.finished_at.is_not(None)).group_by(batches.c.id))
+        pruned.batches = sum(size == from_batches[batch_id] for batch_id, size in found)
+    going = [digest for some in _in_chunks(iter(from_blobs)) for digest in _freed(database, some, from_blobs)]
+    unowned = (digest for some in _in_chunks(blobs.digests()) for digest in _unowned(database, some))
+    for digest in chain(going, unowned):
+        pruned.blobs += 1
+        pruned.blob_bytes += blobs.size_bytes(digest)
+    return pruned
+
+
+def _blobs_of(connection: Connection, job_ids: Sequence[str]) -> list[str]:
+    """Return the blobs of the artifacts of some jobs, one as often as an artifact names it."""
+    of_jobs = select(artifacts.c.sha256).where(artifacts.c.job_id.in_(job_ids), artifacts.c.data.is_(None))
+    return list(connection.execute(of_jobs).scalars())
+
+
+def _freed(database: Database, digests: Sequence[str], going: Counter[str]) -> list[str]:
+    """Return those of the blobs that no artifact names but those that go."""
+    named = select(artifacts.c.sha256, func.count()).where(artifacts.c.sha256.in_(digests)).group_by(artifacts.c.sha256)
+    with database.read() as connection:
+        return [digest for digest, times in connection.execute(named) if times == going[digest]]
 
 
 def _old_jobs(connection: Connection, rules: Rules, after: str) -> list[str]:
@@ -90,16 +140,8 @@ def _needed(connection: Connection) -> set[str]:
     return {str(json.loads(inputs).get("transcript")) for inputs in found}
 
 
-def _prune_jobs(
-    database: Database, blobs: BlobStore, chunk: Sequence[str], needed: set[str], rules: Rules, pruned: Pruned
-) -> None:
+def _prune_jobs(database: Database, blobs: BlobStore, chunk: Sequence[str], needed: set[str], pruned: Pruned) -> None:
     """Remove some jobs."""
-    if rules.dry_run:
-        with database.read() as connection:
-            free = _unneeded(connection, chunk, needed)
-        pruned.jobs += len(free)
-        pruned.kept += len(chunk) - len(free)
-        return
     with database.begin() as connection:
         connection.execute(delete(results).where(results.c.job_id.in_(_unneeded(connection, chunk, needed))))
         mark = None if database.is_sqlite else connection.execute(text("SELECT pg_current_xact_id()::text")).scalar()
@@ -107,10 +149,7 @@ def _prune_jobs(
         return  # a transaction that began before us is still open: the next run finds these jobs again
     with database.begin() as connection:
         free = _unneeded(connection, chunk, _needed(connection))
-        digests = connection.execute(
-            select(artifacts.c.sha256).where(artifacts.c.job_id.in_(free), artifacts.c.data.is_(None))
-        ).scalars()
-        candidates = sorted(set(digests))
+        candidates = sorted(set(_blobs_of(connection, free)))
         connection.execute(delete(jobs).where(jobs.c.id.in_(free)))
     pruned.jobs += len(free)
     pruned.kept += len(chunk) - len(free)
@@ -142,17 +181,6 @@ def _empty_batches(connection: Connection) -> int:
     """Remove the ended batches without a job; return how many."""
     has_jobs = exists(select(literal(1)).where(jobs.c.batch_id == batches.c.id))
     return int(connection.execute(delete(batches).where(batches.c.finished_at.is_not(None), ~has_jobs)).rowcount)
-
-
-def _sweep_blobs(database: Database, blobs: BlobStore, rules: Rules, pruned: Pruned) -> None:
-    """Remove the blobs that belong to no artifact: those of workers that died before their commit."""
-    for some in _in_chunks(blobs.digests()):
-        if rules.dry_run:
-            free = _unowned(database, some)
-            pruned.blobs += len(free)
-            pruned.blob_bytes += sum(blobs.size_bytes(digest) for digest in free)
-        else:
-            _remove_blobs(database, blobs, some, pruned)
 
 
 def _in_chunks(digests: Iterator[str]) -> Iterator[list[str]]:

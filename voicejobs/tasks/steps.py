@@ -126,13 +126,12 @@ def _prepared(
             {
                 "file": writer.path,
                 "sha256": writer.sha256,
-                "windows": [[window.start_samples, window.end_samples] for window in windows],
                 "speech_samples": planned.speech_samples,
-                "speech": None if planned.speech is None else [one.to_json() for one in planned.speech],
+                "language_windows": _spans_to_json(language_windows(windows, planned.speech)),
             }
         )
         shards += [
-            {"channel": number, "first": first, "last": min(first + SHARD_WINDOWS, len(windows))}
+            _shard(number, windows[first : first + SHARD_WINDOWS], planned.speech)
             for first in range(0, max(1, len(windows)), SHARD_WINDOWS)
         ]
     samples = max((channel.samples for channel in heard), default=0)
@@ -148,6 +147,28 @@ def _prepared(
     return Product(output=output, audio_s=audio_s, progress_s=audio_s)
 
 
+def _shard(channel: int, windows: Sequence[Span], speech: Sequence[Speech] | None) -> dict[str, Any]:
+    """Return the inputs of a shard: its own windows, and the speech in them, so that none holds those of all."""
+    if speech is not None and windows:
+        first, last = windows[0].start_samples, windows[-1].end_samples
+        speech = [one for one in speech if one.span.end_samples > first and one.span.start_samples < last]
+    return {
+        "channel": channel,
+        "windows": _spans_to_json(windows),
+        "speech": None if speech is None else [one.to_json() for one in speech],
+    }
+
+
+def _spans_to_json(spans: Sequence[Span]) -> list[list[int]]:
+    """Return spans as pairs of samples."""
+    return [[span.start_samples, span.end_samples] for span in spans]
+
+
+def _spans_of(pairs: Sequence[Sequence[int]]) -> list[Span]:
+    """Return the spans that `_spans_to_json` wrote."""
+    return [Span(start, end) for start, end in pairs]
+
+
 VAD_FRAME_SAMPLES = 512
 """Frame of the detector that `VAD_SPEC` names."""
 
@@ -157,7 +178,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     audio = next(lease.outputs("prepare"))
     shard = lease.inputs
     channel = audio["channels"][shard["channel"]]
-    windows = [Span(start, end) for start, end in channel["windows"][shard["first"] : shard["last"]]]
+    windows = _spans_of(shard["windows"])
     path = Path(audio["folder"]) / channel["file"]
     done = [WindowResult.from_json(item) for item in (lease.checkpoint or {}).get("results", [])]
     hold.allow(_speech_s(windows))
@@ -185,7 +206,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         work = Work(
             windows,
             read,
-            speech=_speech_of(channel),
+            speech=None if shard["speech"] is None else [Speech.from_json(item) for item in shard["speech"]],
             doubt=engine_class(spec.engine).facts(spec).doubt,
             first=len(done),
             checkpoint=checkpoint,
@@ -196,7 +217,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         recognise(work, recogniser, replace(wanted, language=told[0]) if told else wanted)
         if told:
             done = [replace(one, language=told[0], language_probability=told[1]) for one in done]
-    output = {**shard, "results": [item.to_json() for item in done]}
+    output = {"channel": shard["channel"], "windows": shard["windows"], "results": [item.to_json() for item in done]}
     return Product(output=output, progress_s=_speech_s(windows))
 
 
@@ -205,14 +226,8 @@ def _language_of_all(
 ) -> tuple[str, float]:
     """Return the language of a channel, told from all of it: the same in every shard, and told once here."""
     number = lease.inputs["channel"]
-    channel = next(lease.outputs("prepare"))["channels"][number]
-    chosen = language_windows([Span(start, end) for start, end in channel["windows"]], _speech_of(channel))
+    chosen = _spans_of(next(lease.outputs("prepare"))["channels"][number]["language_windows"])
     return runtime.languages.get((lease.job_id, number), lambda: detect_language(chosen, read, recogniser))
-
-
-def _speech_of(channel: Mapping[str, Any]) -> list[Speech] | None:
-    """Return the speech that was heard in a channel, None where it is not to count."""
-    return None if channel.get("speech") is None else [Speech.from_json(item) for item in channel["speech"]]
 
 
 def _speech_s(windows: Sequence[Span]) -> float:
@@ -296,16 +311,14 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 def _transcript(lease: Lease) -> Transcript:
     """Build the transcript from what the shards heard."""
     audio = next(lease.outputs("prepare"))
-    pieces = []
-    for shard in lease.outputs("recognise"):
-        windows = audio["channels"][shard["channel"]]["windows"][shard["first"] : shard["last"]]
-        pieces.append(
-            Piece(
-                windows=[Span(start, end) for start, end in windows],
-                results=[WindowResult.from_json(item) for item in shard["results"]],
-                channel=shard["channel"] if audio["split"] else None,
-            )
+    pieces = [
+        Piece(
+            windows=_spans_of(shard["windows"]),
+            results=[WindowResult.from_json(item) for item in shard["results"]],
+            channel=shard["channel"] if audio["split"] else None,
         )
+        for shard in lease.outputs("recognise")
+    ]
     options = lease.options["recognise"]
     duration_s = samples_to_seconds(audio["samples"])
     segments = merge(pieces, duration_s)

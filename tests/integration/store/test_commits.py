@@ -15,7 +15,7 @@ from voicejobs.store.jobs import NewArtifact, NewResult, cancel_jobs
 from voicejobs.store.leases import Claimer, Lease
 
 WHO = Claimer(rows.OWNER, 60.0, "tester", "cpu")
-OUTPUTS: dict[str, dict[str, Any]] = {"prepare": {"shards": [{"first": 0}]}, "recognise": {"results": []}}
+OUTPUTS: dict[str, dict[str, Any]] = {"prepare": {"shards": [{"first": 0}], "samples": 7}, "recognise": {"results": []}}
 
 
 def begin(database: Database) -> Lease:
@@ -65,7 +65,7 @@ def test_a_commit_claims_what_follows_in_line(database: Database) -> None:
     third = go_on(database, second)
     assert third is not None
     assert (third.node, third.fence, third.failures, third.checkpoint) == ("deliver", 1, 0, None)
-    assert list(third.outputs("prepare")) == [OUTPUTS["prepare"]]
+    assert list(third.outputs("prepare")) == [{"samples": 7}], "the shards stand in their own rows"
     assert list(third.outputs("recognise")) == [OUTPUTS["recognise"]]
     found = rows.steps(database, first.job_id)
     assert {name: row.state for name, row in found.items()} == {

@@ -94,10 +94,15 @@ def test_a_dry_run_counts_and_touches_nothing(database: Database, blobs: BlobSto
     """The figures are those of a real run."""
     ended(database, blobs, 31, data=large(1))
     ended(database, blobs, 31)
+    shared = large(2)
+    ended(database, blobs, 31, data=shared)
+    ended(database, blobs, 29, data=shared)
+    age(blobs)
     before, lying = counts(database), files(blobs)
-    pruned = prune(database, blobs, Rules(30 * DAY_S, dry_run=True))
-    assert pruned.jobs == 2
+    planned = prune(database, blobs, Rules(30 * DAY_S, dry_run=True))
+    assert (planned.jobs, planned.blobs) == (3, 1)
     assert (counts(database), files(blobs)) == (before, lying)
+    assert prune(database, blobs, OLD) == planned
 
 
 def test_failed_jobs_can_be_kept_for_whoever_looks_into_them(database: Database, blobs: BlobStore) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from tests import rows
 from voicejobs import queries
@@ -16,6 +17,7 @@ from voicejobs.store.database import Database
 from voicejobs.store.jobs import send_again
 from voicejobs.store.leases import Ending
 from voicejobs.store.paths import HASH8
+from voicejobs.store.schema import step_runs
 from voicejobs.store.states import StepState
 from voicejobs.submit import Accepted, InputFile, Submission
 
@@ -139,3 +141,8 @@ def test_past_speed_is_that_of_the_same_work(database: Database, tmp_path: Path)
     assert found is not None
     assert (found.speed, found.batches) == (20.0, 2)
     assert queries.past_speed(database, {**options["recognise"], "model": "other"}) is None
+    (known,) = submission(database).add([old_file(tmp_path / "known.wav", b"known")])
+    rows.set_job(database, known.job_id, state="succeeded", started_at=10.0, finished_at=10.1, audio_s=1000.0)
+    with database.begin() as connection:  # as of a job that only writes a transcript that is there
+        connection.execute(delete(step_runs).where(step_runs.c.job_id == known.job_id, step_runs.c.node == "prepare"))
+    assert queries.past_speed(database, options["recognise"]) == found

@@ -102,6 +102,7 @@ def where(bench: Bench, job_id: str) -> dict[str, tuple[str, str]]:
 def test_each_device_has_a_worker_in_its_own_environment(launched: Launched) -> None:
     """Workers and engines see their card alone; cards recognise, the CPU does the rest; one restarted is the same."""
     bench = launched.bench
+    bench.settings.update(fake_cost_base_s="0.3")  # so that no worker can take all
     process = launched.start("--devices", "cuda:0,cuda:1,cpu")
     launched.wait_ready()
     before = launched.workers()

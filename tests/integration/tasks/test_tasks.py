@@ -126,7 +126,8 @@ def test_a_step_that_takes_too_long_fails_in_the_end(bench: Bench) -> None:
     told = queries.show_job(bench.database, job_ids[0])
     assert (told["state"], told["error_code"]) == ("failed", "step_timeout")
     outcomes = [one["outcome"] for step in told["steps"] for one in step["attempts"] if one["outcome"] != "succeeded"]
-    assert outcomes == ["retried", "failed"]
+    assert outcomes[-1] == "failed"
+    assert set(outcomes[:-1]) == {"retried"}
 
 
 def test_nothing_is_begun_while_the_disk_is_low(bench: Bench) -> None:

@@ -170,3 +170,9 @@ def test_lint_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (problem,) = file["problems"]
     assert (problem["category"], problem["line"], problem["cue"], problem["start_ms"]) == ("too-long", 3, 1, 0)
     assert error["code"] == "not_subtitles"
+
+
+def test_a_path_that_is_not_there_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is said of standard output, which was asked for rightly."""
+    assert run(["convert", "nope.json", "-o", "-"]) == 8
+    assert capsys.readouterr().err.count("error:") == 1

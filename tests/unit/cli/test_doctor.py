@@ -11,8 +11,12 @@ import pytest
 
 from voicejobs.accelerators import Device
 from voicejobs.cli import doctor
+from voicejobs.cli.store import opened
+from voicejobs.embedded.stack import make_state_dir
 from voicejobs.embedded.supervisor import CHILDREN_FILE, LOCK_FILE, orphans
+from voicejobs.errors import BadOption, DatabaseUnavailable
 from voicejobs.settings import Settings
+from voicejobs.store.database import Database
 from voicejobs.store.owners import process_start
 
 CARD = Device("cuda:0", "GPU-aaaa", "Some Card", 80 << 30)
@@ -52,6 +56,27 @@ def test_a_disk_below_its_floor_fails(tmp_path: Path) -> None:
     """No job would be begun: that must be mended."""
     settings = Settings(state_dir=tmp_path, models_dir=tmp_path, disk_floor_bytes=10**18)
     assert doctor._disk(settings).status == "fail"
+
+
+def test_a_state_folder_that_cannot_be_made_is_a_finding(tmp_path: Path) -> None:
+    """`doctor` tells what is wrong, and does not fall over it; other commands say what to set."""
+    (tmp_path / "file").touch()
+    settings = Settings(state_dir=tmp_path / "file" / "state", models_dir=tmp_path)
+    assert doctor._guarded(doctor._folders, settings).status == "fail"
+    with pytest.raises(BadOption) as from_stack:
+        make_state_dir(settings)
+    with pytest.raises(BadOption) as from_database:
+        Database(settings.effective_database_url)
+    assert all("VOICEJOBS_STATE_DIR" in error.value.hint for error in (from_stack, from_database))
+
+
+def test_an_embedded_database_that_cannot_be_opened_names_its_folder(tmp_path: Path) -> None:
+    """There is no server to look after, and no address to correct."""
+    settings = Settings(state_dir=tmp_path, models_dir=tmp_path)
+    (tmp_path / "voicejobs.db").mkdir()
+    with pytest.raises(DatabaseUnavailable) as error, opened(settings):
+        pass
+    assert "VOICEJOBS_STATE_DIR" in error.value.hint
 
 
 def test_servers_of_a_killed_supervisor_are_found(settings: Settings, sleeper: int) -> None:

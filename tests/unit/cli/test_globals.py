@@ -125,3 +125,15 @@ def test_an_unforeseen_error_has_three_parts_too(
     assert "Traceback" not in told
     assert run(["job", "list", "-v"]) == 1
     assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_file_that_was_read_as_an_option_is_advised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`-late.mp3` is `-l ate.mp3`, which is no language: the message says how to name the file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-late.mp3").touch()
+    assert run(["transcribe", "-late.mp3"]) == 2
+    assert "./-late.mp3" in capsys.readouterr().err
+    assert run(["transcribe", "-l", "nope", "--", "-late.mp3"]) == 2
+    assert "./-late.mp3" not in capsys.readouterr().err

@@ -33,6 +33,16 @@ def test_equal_stems_keep_their_endings_and_equal_names_get_numbers() -> None:
     assert targets(["a.wav", "a.wav", "a.wav", "a.wav-2"]) == ["a.wav", "a.wav-2", "a.wav-3", "a.wav-2-2"]
 
 
+def test_a_folder_that_may_not_be_searched_is_no_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it cannot be written is told later, as an error of the option."""
+
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert targets(["a.wav"]) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("template", "target"),
     [

@@ -2,8 +2,8 @@
 
 import pytest
 
-from voicejobs.errors import UnknownModel
-from voicejobs.models.catalogue import CATALOGUE, ModelEntry, PackageSource, find
+from voicejobs.errors import BadOption, UnknownModel
+from voicejobs.models.catalogue import CATALOGUE, ModelEntry, PackageSource, find, require_engine
 
 
 def test_unknown_name_gets_the_nearest_one_as_hint() -> None:
@@ -11,6 +11,17 @@ def test_unknown_name_gets_the_nearest_one_as_hint() -> None:
     with pytest.raises(UnknownModel, match="bsae") as caught:
         find("bsae")
     assert "'base'" in caught.value.hint
+
+
+def test_a_model_of_another_engine_is_neither_taken_nor_offered() -> None:
+    """A voice recognises nothing: nobody shall fetch it to find out, or be sent to it by a hint."""
+    require_engine("base", "whisper")
+    with pytest.raises(BadOption, match="piper") as refused:
+        require_engine("en_US-joe-medium", "whisper")
+    assert "base" in refused.value.hint
+    with pytest.raises(UnknownModel) as caught:
+        require_engine("medium", "whisper")
+    assert "en_US-joe-medium" not in caught.value.hint
 
 
 @pytest.mark.parametrize("entry", CATALOGUE.values(), ids=list(CATALOGUE))
