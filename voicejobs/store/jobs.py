@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, text, update
+from sqlalchemy import Connection, Double, String, bindparam, case, func, insert, literal, or_, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
@@ -93,11 +93,19 @@ _STEP_VALUES: dict[str, Any] = {
     "created_at": now_s(),
 }
 _INSERT_STEP = insert(step_runs).values(_STEP_VALUES)
+# A job may have ended while the commit that creates its step runs was under way: then nothing waits any more.
+# Not in_(): it cannot be used with many rows of values.
+_is_live = or_(*(jobs.c.state == literal(state.value) for state in LIVE_JOB))
+_job_is_live = select(literal(1)).where(jobs.c.id == bindparam("job_id"), _is_live).exists()
+_LATER_STEP_VALUES = {
+    **_STEP_VALUES,
+    "state": case((_job_is_live, bindparam("state", type_=String())), else_=literal(StepState.SKIPPED.value)),
+}
 
 
 def _or_return(dialect: Any) -> Any:
     """Return the insertion of a step run that brings back one that was skipped, in the words of a database."""
-    new = dialect.insert(step_runs).values(_STEP_VALUES)
+    new = dialect.insert(step_runs).values(_LATER_STEP_VALUES)
     return new.on_conflict_do_update(
         index_elements=["id"],
         set_={name: new.excluded[name] for name in ("step_version", "depth", "queue", "state", "inputs")},
@@ -177,7 +185,7 @@ def count_waiting(connection: Connection, most: int) -> int:
 
 
 def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStepRun]) -> list[str]:
-    """Insert further step runs of a job and return their ids.
+    """Insert further step runs of a job and return their ids; those of a job that has ended are skipped.
 
     A job that was taken up again has some of them already, with the story of the attempts before: these come back.
     """
