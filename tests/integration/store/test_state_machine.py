@@ -17,7 +17,7 @@ from voicejobs import dispatch
 from voicejobs.store import jobs
 from voicejobs.store.owners import Owner
 
-EXAMPLES = 40
+EXAMPLES = 70
 STEPS = 40
 SHARED_MEMORY = Path("/dev/shm")
 
