@@ -270,6 +270,9 @@ _SKIP_REST = (
     .where(step_runs.c.job_id == bindparam("b_id"), step_runs.c.state.in_((StepState.BLOCKED, StepState.QUEUED)))
     .values(state=bindparam("b_state"), finished_at=now_s(), checkpoint=None)
 )
+_SKIP_REST_OF_LIVE = _SKIP_REST.where(
+    select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
+)
 
 
 def finish_job(
@@ -282,6 +285,10 @@ def finish_job(
     audio_s: float | None = None,
 ) -> bool:
     """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
+    if state is not JobState.SUCCEEDED:
+        # Step runs first, then the job, as in `cancel_jobs`: whoever cancels it at this moment waits, and we do not.
+        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
+        connection.execute(_SKIP_REST_OF_LIVE, {"b_id": job_id, "b_state": rest})
     changed = connection.execute(
         _FINISH_JOB,
         {
@@ -293,9 +300,6 @@ def finish_job(
             "b_audio_s": audio_s,
         },
     ).rowcount
-    if changed and state is not JobState.SUCCEEDED:
-        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
-        connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": rest})
     return bool(changed)
 
 
