@@ -40,7 +40,7 @@ LEGAL_STEP: Mapping[str, set[tuple[str, str]]] = {
     "cancel": {("blocked", "cancelled"), ("queued", "cancelled")},
     "retry": _RESET,
     "fill": _ENDED,
-    "tick": _ENDED | _FREED,
+    "tick": _ENDED | _FREED | {("running", "cancelled")},  # freed from a dead worker, its job was being cancelled
     "stop": _ENDED | _FREED | {("running", "cancelled")},
     "free": _FREED,
     "expire": _ENDED,
