@@ -226,6 +226,8 @@ class Machine(RuleBasedStateMachine):
         """Let the time of a job be over."""
         self.action = "expire"
         ids = sorted(job.id for job in self.before.jobs.values() if job.expires_at)
+        # Those at work are the ones for which it matters.
+        ids = sorted({one.lease.job_id for one in self.held} & set(ids)) or ids
         rows.set_job(self.database, ids[number % len(ids)], expires_at=1.0)
         with self.database.begin() as connection:
             expire_jobs(connection)
