@@ -54,7 +54,7 @@ def main(arguments: argparse.Namespace) -> int:
         files = _files(arguments, work)
         bare = _run_bare(arguments.jobs, work)
         print(f"bare Celery: {bare.wall_s:.0f} s", file=sys.stderr)
-        with _database(arguments.database, work) as server:
+        with private_database(arguments.database, work) as server:
             options = ["-o", str(work / "out"), "--engine", "fake", "-f", "txt", "--no-progress"]
             ours = run(
                 voicejobs("transcribe", str(files), *options),
@@ -89,7 +89,7 @@ def _run_bare(jobs: int, work: Path) -> Account:
 
 
 @contextlib.contextmanager
-def _database(kind: str, work: Path) -> Iterator[Server]:
+def private_database(kind: str, work: Path) -> Iterator[Server]:
     """Start a private Postgres where one is asked for."""
     if kind == "sqlite":
         yield Server()

@@ -70,7 +70,7 @@ class Tree:
             key = (pid, int(fields[19]))  # a pid may come again, with another start time
             seen = self.seen.setdefault(key, Seen("other", parent))
             # Asked each time: a child that has not yet called exec still shows the command line of its parent.
-            seen.kind = "command" if pid == self.root else _kind(pid) or seen.kind
+            seen.kind = "command" if pid == self.root else kind_of(pid) or seen.kind
             user, system, children_user, children_system = (int(ticks) for ticks in fields[11:15])
             seen.cpu_s = (user + system) / TICKS_PER_SECOND
             seen.children_cpu_s = (children_user + children_system) / TICKS_PER_SECOND
@@ -121,7 +121,7 @@ def _descendants(ancestor: int) -> list[tuple[int, int, list[str]]]:
     return found
 
 
-def _kind(pid: int) -> str | None:
+def kind_of(pid: int) -> str | None:
     """Tell the kind of a process by its command line, and that of an engine by the library that it has loaded.
 
     None for a process that has ended: a zombie has no command line.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Double, bindparam, case, func, insert, literal, or_, select, text, update
+from sqlalchemy import Connection, Double, String, bindparam, case, func, insert, literal, or_, select, text, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
@@ -93,11 +93,19 @@ _STEP_VALUES: dict[str, Any] = {
     "created_at": now_s(),
 }
 _INSERT_STEP = insert(step_runs).values(_STEP_VALUES)
+# A job may have ended while the commit that creates its step runs was under way: then nothing waits any more.
+# Not in_(): it cannot be used with many rows of values.
+_is_live = or_(*(jobs.c.state == literal(state.value) for state in LIVE_JOB))
+_job_is_live = select(literal(1)).where(jobs.c.id == bindparam("job_id"), _is_live).exists()
+_LATER_STEP_VALUES = {
+    **_STEP_VALUES,
+    "state": case((_job_is_live, bindparam("state", type_=String())), else_=literal(StepState.SKIPPED.value)),
+}
 
 
 def _or_return(dialect: Any) -> Any:
     """Return the insertion of a step run that brings back one that was skipped, in the words of a database."""
-    new = dialect.insert(step_runs).values(_STEP_VALUES)
+    new = dialect.insert(step_runs).values(_LATER_STEP_VALUES)
     return new.on_conflict_do_update(
         index_elements=["id"],
         set_={name: new.excluded[name] for name in ("step_version", "depth", "queue", "state", "inputs")},
@@ -177,7 +185,7 @@ def count_waiting(connection: Connection, most: int) -> int:
 
 
 def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStepRun]) -> list[str]:
-    """Insert further step runs of a job and return their ids.
+    """Insert further step runs of a job and return their ids; those of a job that has ended are skipped.
 
     A job that was taken up again has some of them already, with the story of the attempts before: these come back.
     """
@@ -262,6 +270,9 @@ _SKIP_REST = (
     .where(step_runs.c.job_id == bindparam("b_id"), step_runs.c.state.in_((StepState.BLOCKED, StepState.QUEUED)))
     .values(state=bindparam("b_state"), finished_at=now_s(), checkpoint=None)
 )
+_SKIP_REST_OF_LIVE = _SKIP_REST.where(
+    select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
+)
 
 
 def finish_job(
@@ -274,6 +285,10 @@ def finish_job(
     audio_s: float | None = None,
 ) -> bool:
     """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
+    if state is not JobState.SUCCEEDED:
+        # Step runs first, then the job, as in `cancel_jobs`: whoever cancels it at this moment waits, and we do not.
+        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
+        connection.execute(_SKIP_REST_OF_LIVE, {"b_id": job_id, "b_state": rest})
     changed = connection.execute(
         _FINISH_JOB,
         {
@@ -285,9 +300,6 @@ def finish_job(
             "b_audio_s": audio_s,
         },
     ).rowcount
-    if changed and state is not JobState.SUCCEEDED:
-        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
-        connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": rest})
     return bool(changed)
 
 

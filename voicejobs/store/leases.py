@@ -140,7 +140,7 @@ _JOB_BEGINS = (
 )
 
 _JOB_AND_UPSTREAM = (
-    select(*_JOB_COLUMNS, step_runs.c.node, step_runs.c.output)
+    select(*_JOB_COLUMNS, jobs.c.state, step_runs.c.node, step_runs.c.output)
     .outerjoin(
         step_runs,
         and_(
@@ -156,7 +156,7 @@ _JOB_AND_UPSTREAM = (
 _claimed = _CLAIM.cte("claimed")
 _begun = (
     update(jobs)
-    .where(jobs.c.id.in_(select(_claimed.c.job_id).where(_claimed.c.depth == 0)), jobs.c.state == JobState.QUEUED)
+    .where(jobs.c.id.in_(select(_claimed.c.job_id)), jobs.c.state == JobState.QUEUED)
     .values(state=JobState.RUNNING, started_at=func.coalesce(jobs.c.started_at, now_s()))
     .returning(jobs.c.id)
     .cte("begun")
@@ -304,10 +304,12 @@ def _claim_in_steps(database: Database, values: Mapping[str, Any]) -> _Taken | N
         row = connection.execute(_CLAIM, values).first()
         if row is None:
             return None
-        # Only the first node can find its job still queued; the others need not write the job's row.
         if not row.depth:
             return row, connection.execute(_JOB_BEGINS, {"b_id": row.job_id}).one(), []
         found = connection.execute(_JOB_AND_UPSTREAM, {"b_id": row.job_id, "b_node": row.node}).all()
+        # Only a job that was taken up again at its last node is still queued here; others need no writing of its row.
+        if found[0].state == JobState.QUEUED:
+            connection.execute(_JOB_BEGINS, {"b_id": row.job_id})
     return row, found[0], [(one.node, one.output) for one in found if one.node is not None]
 
 

@@ -6,14 +6,14 @@ Every function works in the caller's transaction. Attempts stay as they are: the
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, case, func, insert, literal, select, update
+from sqlalchemy import Connection, case, delete, func, insert, literal, select, update
 
 from voicejobs.errors import AudioGone
 from voicejobs.store.database import now_s
 from voicejobs.store.jobs import NewStepRun, insert_step_runs
 from voicejobs.store.leases import dump
-from voicejobs.store.schema import attempts, batches, jobs, step_runs
-from voicejobs.store.states import BatchState, JobState, StepState
+from voicejobs.store.schema import attempts, batches, jobs, results, step_runs
+from voicejobs.store.states import LIVE_JOB, BatchState, JobState, StepState
 
 RETRIABLE_JOB = (JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED)
 
@@ -74,9 +74,14 @@ def reopen_job(connection: Connection, job_id: str, values: Mapping[str, Any]) -
             outputs=None,
             started_at=None,
             finished_at=None,
+            # Whoever takes it up again wants it late rather than never; its old moment may have passed.
+            expires_at=None,
             **values,
         )
     ).rowcount
+    if changed:
+        # Its last commit may have come after it had expired; the artifact stays for those who deliver it.
+        connection.execute(delete(results).where(results.c.job_id == job_id))
     return changed == 1
 
 
@@ -110,9 +115,12 @@ def reset_steps(connection: Connection, job_id: str, present: Sequence[Any], wan
 def begin_anew(connection: Connection, job_id: str, wanted: Sequence[NewStepRun]) -> int:
     """Take a live job back to its first steps, because what they made is gone; return how often that was so.
 
-    What had succeeded counts as lost in the story.
+    What had succeeded counts as lost in the story. A job that has ended meanwhile stays as it is.
     """
     present = lock(connection, [job_id])[job_id]
+    state = connection.execute(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update()).scalar_one()
+    if state not in LIVE_JOB:
+        return 0
     connection.execute(
         update(attempts)
         .where(attempts.c.step_run_id.in_([row.id for row in present]), attempts.c.outcome == "succeeded")
@@ -129,11 +137,12 @@ def begin_anew(connection: Connection, job_id: str, wanted: Sequence[NewStepRun]
 
 
 def reset_last(connection: Connection, job_id: str, node: str) -> None:
-    """Queue the last node of a job alone: all before it has run."""
+    """Queue the last node of a job alone: all before it has run. A worker that is still at it loses its lease."""
+    _note_lost(connection, job_id)
     connection.execute(
         update(step_runs)
         .where(step_runs.c.job_id == job_id, step_runs.c.node == node)
-        .values(state=StepState.QUEUED, **_AFRESH)
+        .values(state=StepState.QUEUED, **_AFRESH, fence=_raised())
     )
 
 

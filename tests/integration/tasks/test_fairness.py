@@ -1,0 +1,107 @@
+"""Who is served when more waits than a worker can do: the real dispatcher, a real worker, an engine without a model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from celery import Celery
+from sqlalchemy import func, select
+
+from tests.bench import Bench
+from tests.waiting import wait_until
+from voicejobs.dispatch import Upkeep
+from voicejobs.pipelines.pipeline import TRANSCRIBE
+from voicejobs.store.schema import batches, jobs
+from voicejobs.store.states import LIVE_JOB, JobState
+from voicejobs.submit import InputFile, Submission
+
+BULK = 2000
+FURTHER = BULK // 100
+WINDOW = 8
+OPTIONS = TRANSCRIBE.options({"prepare": {"channels": "mix"}, "recognise": {"engine": "fake", "model": ""}})
+COST: dict[str, Any] = {"fake_cost_base_s": 0.05, "window_jobs": WINDOW}
+
+
+def submit(bench: Bench, paths: Sequence[Path], out: str, lane: str = "bulk") -> str:
+    """Submit recordings as one batch, and return its id."""
+    submission = Submission(bench.database, TRANSCRIBE, OPTIONS, force=True, lane=lane)
+    submission.add([InputFile(str(path), path.name, str(bench.folder / out / path.stem)) for path in paths])
+    submission.seal()
+    return submission.batch_id
+
+
+def done(bench: Bench, batch_id: str, until: float | None = None) -> int:
+    """Return how many jobs of a batch have succeeded, up to a moment where one is named."""
+    query = select(func.count()).where(jobs.c.batch_id == batch_id, jobs.c.state == JobState.SUCCEEDED)
+    if until is not None:
+        query = query.where(jobs.c.finished_at <= until)
+    with bench.database.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def out(bench: Bench, lane: str) -> int:
+    """Return how many jobs of a lane are out."""
+    query = (
+        select(func.count())
+        .select_from(jobs.join(batches))
+        .where(batches.c.lane == lane, jobs.c.sent_at.is_not(None), jobs.c.state.in_(LIVE_JOB))
+    )
+    with bench.database.read() as connection:
+        return int(connection.execute(query).scalar_one())
+
+
+def messages(bench: Bench, app: Celery) -> Callable[[], int]:
+    """Return what counts the messages in the broker."""
+    return Upkeep(bench.database, app, 60.0)._queued_messages
+
+
+def moment(bench: Bench, batch_id: str, which: str) -> float:
+    """Return when the last job of a batch was created, or finished."""
+    with bench.database.read() as connection:
+        query = select(func.max(jobs.c[which])).where(jobs.c.batch_id == batch_id)
+        return float(connection.execute(query).scalar_one())
+
+
+@pytest.mark.timeout(180)
+def test_few_interactive_jobs_pass_many_bulk_jobs(either_bench: Bench, producer: Celery) -> None:
+    """Ten interactive jobs behind 2,000 bulk jobs end before a further 1 % of these; the broker holds a window each."""
+    bench = either_bench
+    recording = bench.recording("one.wav", 1.0)
+    bulk = submit(bench, bench.copies(recording, BULK, "bulk"), "out-bulk")
+    bench.start_worker(**COST)
+    wait_until(lambda: done(bench, bulk) >= FURTHER, 60, what=lambda: bench.log[-3000:])
+    quick = submit(bench, bench.copies(recording, 10, "quick"), "out-quick", lane="interactive")
+    looks = []
+    count = messages(bench, producer)
+
+    def look() -> bool:
+        looks.append((out(bench, "bulk"), out(bench, "interactive"), count()))
+        return done(bench, quick) == 10
+
+    wait_until(look, 60, what=lambda: bench.log[-3000:])
+    before, after = (moment(bench, quick, which) for which in ("created_at", "finished_at"))
+    assert done(bench, bulk, after) - done(bench, bulk, before) < FURTHER
+    in_bulk, in_interactive, in_broker = (max(column) for column in zip(*looks, strict=True))
+    assert in_bulk <= WINDOW
+    assert in_interactive <= WINDOW
+    assert in_broker <= 2 * WINDOW
+    assert done(bench, bulk) < BULK, "there was always more to do"
+
+
+@pytest.mark.timeout(180)
+def test_bulk_batches_share_a_worker(either_bench: Bench) -> None:
+    """Of two bulk batches, one submitted behind the other, neither gets ahead by a tenth once both wait."""
+    bench = either_bench
+    recording = bench.recording("one.wav", 1.0)
+    count = 150
+    first, second = (submit(bench, bench.copies(recording, count, name), f"out-{name}") for name in ("first", "second"))
+    bench.start_worker(**COST)
+    looks = []
+
+    def look() -> bool:
+        looks.append((done(bench, first), done(bench, second)))
+        return max(looks[-1]) == count
+
+    wait_until(look, 120, what=lambda: bench.log[-3000:])
+    assert max(abs(one - other) for one, other in looks) <= count // 10
