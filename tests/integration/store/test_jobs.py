@@ -68,7 +68,7 @@ def test_a_fan_out_creates_its_step_runs(database: Database) -> None:
     assert [found[f"recognise{shard}"].state for shard in range(3)] == ["queued"] * 3
     lease = rows.hold(database, found["recognise2"].id)
     assert (lease.shard, lease.inputs) == (2, {"first": 2, "of": 3})
-    assert next(lease.outputs("prepare"))["shards"][1] == {"first": 1}
+    assert "shards" not in next(lease.outputs("prepare")), "each stands in its own row"
     assert rows.job(database, job_id).state == JobState.RUNNING
 
 
