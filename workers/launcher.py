@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -45,12 +45,41 @@ MAX_QUICK_DEATHS = 8
 
 @dataclass(slots=True)
 class Worker:
-    """Hold one worker of the launcher: its slot, its process, and the pipe on which it says that it takes work."""
+    """Hold one worker of the launcher: its slot, its process, and the pipe on which it says that it takes work.
+
+    Args:
+        slot: what it owns.
+        settings: those of the worker.
+        grace_s: time that it has to give its leases back.
+    """
 
     slot: Slot
-    child: Child
+    settings: Settings
+    grace_s: float
     pipe: int = -1
     is_ready: bool = False
+    child: Child = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.child = Child(self.slot.name, self.start, self.grace_s, max_quick_deaths=MAX_QUICK_DEATHS)
+
+    def start(self, restart: bool) -> "subprocess.Popen[bytes]":
+        """Start the process; `restart` says that the one before it died by itself."""
+        if self.pipe >= 0:
+            os.close(self.pipe)
+        self.is_ready = False
+        self.pipe, theirs = os.pipe()
+        words = ["--die-with-parent", "--slot", self.slot.dump(), "--ready-fd", str(theirs)]
+        try:
+            return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                [sys.executable, "-P", "-m", "voicejobs_workers", *words, *(["--restart"] if restart else [])],
+                stdin=subprocess.DEVNULL,
+                env=worker_environment(self.settings, self.slot),
+                pass_fds=(theirs,),
+                start_new_session=True,  # Ctrl-C in a terminal comes to the launcher alone
+            )
+        finally:
+            os.close(theirs)
 
     def look(self) -> bool:
         """Read the pipe; return whether the worker has become ready just now."""
@@ -89,7 +118,7 @@ class Launcher:
         """Start the workers, keep them running, and return an exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._note_signal)
-        self._workers = [self._worker(slot) for slot in self.slots]
+        self._workers = [Worker(slot, self.settings, self.grace_s) for slot in self.slots]
         # Each worker is minded alone: one that dies young keeps no other from being started again.
         minded = [Children([worker.child]) for worker in self._workers]
         every = Children([worker.child for worker in self._workers])
@@ -158,39 +187,6 @@ class Launcher:
         if process.poll() is None:
             process.kill()
             process.wait()
-
-    def _worker(self, slot: Slot) -> Worker:
-        """Return a worker that is not started yet."""
-        worker = Worker(slot, Child(slot.name, self._nothing, self.grace_s, max_quick_deaths=MAX_QUICK_DEATHS))
-        worker.child.start = self._starter(worker)
-        return worker
-
-    @staticmethod
-    def _nothing(restart: bool) -> "subprocess.Popen[bytes]":
-        """Stand for a start until there is one."""
-        raise NotImplementedError
-
-    def _starter(self, worker: Worker) -> Callable[[bool], "subprocess.Popen[bytes]"]:
-        """Return what starts a worker."""
-
-        def start(restart: bool) -> "subprocess.Popen[bytes]":
-            if worker.pipe >= 0:
-                os.close(worker.pipe)
-            worker.is_ready = False
-            worker.pipe, theirs = os.pipe()
-            words = ["--die-with-parent", "--slot", worker.slot.dump(), "--ready-fd", str(theirs)]
-            try:
-                return subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                    [sys.executable, "-P", "-m", "voicejobs_workers", *words, *(["--restart"] if restart else [])],
-                    stdin=subprocess.DEVNULL,
-                    env=worker_environment(self.settings, worker.slot),
-                    pass_fds=(theirs,),
-                    start_new_session=True,  # Ctrl-C in a terminal comes to the launcher alone
-                )
-            finally:
-                os.close(theirs)
-
-        return start
 
     def _note_signal(self, number: int, frame: FrameType | None) -> None:
         """Note a signal for the next turn of the loop."""
