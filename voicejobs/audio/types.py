@@ -22,6 +22,19 @@ def _shallow(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Sound:
+    """Hold mono sound of any rate: `samples` are float32, shape (samples,), full scale 1.0."""
+
+    samples: NDArray[np.float32]
+    rate_hz: int
+
+    @property
+    def duration_s(self) -> float:
+        """Return its length in seconds."""
+        return len(self.samples) / self.rate_hz
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Name a stretch of samples `[start, end)` at 16 kHz, counted from the start of the recording."""

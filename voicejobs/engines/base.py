@@ -11,9 +11,9 @@ from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from voicejobs.audio.types import Pcm, WindowResult
+from voicejobs.audio.types import Pcm, Sound, WindowResult
 
-EngineKind = Literal["recogniser", "vad"]
+EngineKind = Literal["recogniser", "synthesiser", "vad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,68 @@ class RecogniseOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class SynthesiseOptions:
+    """Options of synthesis that change the sound; pieces with equal options may share a batch.
+
+    Args:
+        voice: name of a voice of the engine; empty for its default.
+        language: ISO 639-1 code of the text; None where the voice tells.
+        speed: 1 as the voice speaks by itself, 2 twice as fast.
+        seed: seed of the engine's sampling; None leaves it to the engine. Ignored by engines that have none.
+        mode: how the voice is chosen, for engines that have several ways, such as `zero_shot`; empty for the usual.
+        instruct: how to speak, in words, for engines that take it.
+        prompt_text: what is said in `prompt_audio`.
+        prompt_audio: recording of the voice to speak with, base64 of 16-bit mono PCM at 16 kHz; empty for none.
+    """
+
+    voice: str = ""
+    language: str | None = None
+    speed: float = 1.0
+    seed: int | None = None
+    mode: str = ""
+    instruct: str = ""
+    prompt_text: str = ""
+    prompt_audio: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Build options from `to_json`; unknown names are an error."""
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Voice:
+    """Describe a voice of a synthesiser.
+
+    Args:
+        name: what `SynthesiseOptions.voice` takes.
+        languages: ISO 639-1 codes that it speaks; empty where the engine does not say.
+        rate_hz: sampling rate of its sound; 0 where the engine does not say.
+        description: what people may want to know of it.
+        licence: licence of its weights; empty where unknown.
+    """
+
+    name: str
+    languages: tuple[str, ...] = ()
+    rate_hz: int = 0
+    description: str = ""
+    licence: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Build a voice from `to_json`."""
+        return cls(**{**data, "languages": tuple(data["languages"])})
+
+
+@dataclass(frozen=True, slots=True)
 class EngineFacts:
     """What the host must know of an engine before it loads one.
 
@@ -151,6 +213,23 @@ class Recogniser(Protocol):
 
 
 @runtime_checkable
+class Synthesiser(Protocol):
+    """Turn short texts into sound."""
+
+    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
+        """Return the sound of each text (a sentence or less, ready to be read out), in order.
+
+        A text without anything to say gives an empty sound. With a seed, and from engines without sampling, the sound
+        is a function of the text, the options and the weights alone.
+        """
+        ...
+
+    def voices(self) -> list[Voice]:
+        """Return the voices, the default first."""
+        ...
+
+
+@runtime_checkable
 class VoiceActivityDetector(Protocol):
     """Tell speech from everything else."""
 
@@ -177,6 +256,6 @@ class EngineClass(Protocol):
         ...
 
     @classmethod
-    def load(cls, spec: EngineSpec) -> "Recogniser | VoiceActivityDetector":
+    def load(cls, spec: EngineSpec) -> "Recogniser | Synthesiser | VoiceActivityDetector":
         """Load the model; called once, in the engine process."""
         ...
