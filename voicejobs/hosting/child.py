@@ -18,6 +18,7 @@ import numpy as np
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser, VoiceActivityDetector
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, Internal, OutOfMemory, VoicejobsError
+from voicejobs.heap import give_back_large_blocks
 from voicejobs.hosting import wire
 from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
@@ -52,6 +53,8 @@ def _load(header: dict[str, Any]) -> tuple[Recogniser | VoiceActivityDetector | 
         kind = engine_class(spec.engine)
         facts = kind.facts(spec)
         hold_torch_to_share(spec, facts)
+        if facts.kind == "vad":  # hours of audio go through it, and it computes little
+            give_back_large_blocks()
         engine = kind.load(spec)
         demand_share(spec, facts)
         return engine, ({"ok": True}, [])
