@@ -299,7 +299,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         text=transcript.text,
     )
     return Product(
-        output={"files": files},
+        output={"files": files, **({"warnings": list(transcript.warnings)} if transcript.warnings else {})},
         audio_s=transcript.duration_s,
         progress_s=transcript.duration_s,
         artifacts=[artifact],
@@ -334,13 +334,18 @@ def _transcript(lease: Lease) -> Transcript:
         source_name=str(lease.source.get("name", "")),
         source_sha256=lease.input_sha256 or "",
         options={"word_timestamps": options["word_timestamps"], "task": options["task"]},
-        warnings=_warnings(audio, segments),
+        warnings=_warnings(audio, segments, lease.options["prepare"]["clips"]),
     )
 
 
-def _warnings(audio: Mapping[str, Any], segments: Sequence[Segment]) -> tuple[str, ...]:
+def _warnings(
+    audio: Mapping[str, Any], segments: Sequence[Segment], clips: Sequence[Sequence[float | None]]
+) -> tuple[str, ...]:
     """Return short codes for what a reader of the transcript should know."""
     warnings = []
+    duration_s = samples_to_seconds(audio["samples"])
+    if any((start_s or 0.0) >= duration_s > 0 for start_s, _ in clips):
+        warnings.append("clip_past_end")
     if not segments:
         warnings.append("no_speech")
     if audio["media"].get("skipped_packets"):
