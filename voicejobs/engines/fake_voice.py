@@ -92,7 +92,8 @@ class FakeVoiceEngine:
         tones = [
             (_HEAD_HZ, 2 * symbol_s), *((_DIGIT_HZ[int(digit, 16)], symbol_s) for digit in digits), (_TAIL_HZ, tail_s),
         ]  # fmt: skip
-        return Sound(level * np.concatenate([_tone(hz, seconds) for hz, seconds in tones]), RATE_HZ)
+        samples = np.concatenate([_tone(hz, seconds) for hz, seconds in tones])
+        return Sound(np.multiply(samples, level, dtype=np.float32), RATE_HZ)
 
     def _spend(self, seconds: float) -> None:
         """Sleep, or keep the processor busy, for `seconds`."""

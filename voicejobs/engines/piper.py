@@ -138,4 +138,5 @@ class PiperEngine:
             digest = sha256(key + bytes([number])).digest()
             inputs[name] = self._numbers[int.from_bytes(digest[:8], "little") % _OFFSETS :]
         (found,) = self._voice.session.run(None, inputs)[:1]
-        return np.clip(found.reshape(-1), -1.0, 1.0).astype(np.float32, copy=False)
+        samples: NDArray[np.float32] = np.clip(found.reshape(-1), -1.0, 1.0).astype(np.float32, copy=False)
+        return samples

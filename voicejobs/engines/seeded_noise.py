@@ -1,8 +1,8 @@
 """Give an ONNX model its noise from outside, so that its output is a function of its inputs.
 
 `RandomNormalLike` draws from a generator that onnxruntime seeds when it opens a model and never again: what a text
-sounds like would depend on what was said before it. Each such node is replaced by one that cuts the numbers it needs from an
-input of the model. Only the bytes in memory change; the file stays as it was verified.
+sounds like would depend on what was said before it. Each such node is replaced by one that cuts the numbers it needs
+from an input of the model. Only the bytes in memory change; the file stays as it was verified.
 """
 
 from collections.abc import Iterator
