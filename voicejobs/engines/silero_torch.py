@@ -36,7 +36,7 @@ class SileroTorchEngine:
     def facts(cls, spec: EngineSpec) -> EngineFacts:
         """Return the facts; the host holds torch to the share that the spec names."""
         return EngineFacts(
-            kind="vad", needs_model=True, call_timeout_s=120.0, memory_bytes=400_000_000, uses_torch=True
+            kind="vad", needs_model=True, call_timeout_s=120.0, memory_bytes=270_000_000, uses_torch=True
         )
 
     @classmethod
