@@ -28,9 +28,10 @@ from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
+from voicejobs.tasks.detector import vad_spec
 from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import VAD_SPEC, Place, Runtime
+from voicejobs.tasks.runtime import Place, Runtime
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 SHARD_WINDOWS = 16
@@ -49,14 +50,16 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Decode the input into the job's scratch folder and plan the windows of each channel."""
     path = decode_path(lease.source)
     check_unchanged(path, lease.source)
-    options = runtime.decoder.options(channels=lease.options["prepare"]["channels"])
+    wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
+    options = runtime.decoder.options(channels=wanted["channels"])
+    detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
     try:
         with runtime.decoder.open(path, options, cancelled=lambda: hold.is_stopped) as stream:
             heard = listen(
                 stream.blocks(),
-                runtime.host.vad(VAD_SPEC),
+                detector,
                 _keep_in(runtime, lease, writers),
                 _note_progress(runtime, lease, hold),
             )
@@ -120,7 +123,7 @@ def _prepared(
     channels: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
     for number, (channel, writer) in enumerate(zip(heard, writers, strict=True)):
-        planned = plan(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES, wanted)
+        planned = plan(channel.probabilities, channel.samples, channel.frame_samples, wanted)
         windows = planned.windows
         channels.append(
             {
@@ -167,10 +170,6 @@ def _spans_to_json(spans: Sequence[Span]) -> list[list[int]]:
 def _spans_of(pairs: Sequence[Sequence[int]]) -> list[Span]:
     """Return the spans that `_spans_to_json` wrote."""
     return [Span(start, end) for start, end in pairs]
-
-
-VAD_FRAME_SAMPLES = 512
-"""Frame of the detector that `VAD_SPEC` names."""
 
 
 def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
