@@ -6,7 +6,7 @@
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired
     |   `-- Poison                its processes died under it too often
@@ -178,6 +178,13 @@ class BadConfiguration(BadOption):
 
     code = "bad_configuration"
     default_hint = "`voicejobs config validate` shows every fault; docs/configuration.md explains the files."
+
+
+class BadManifest(BadOption):
+    """A manifest has a line that cannot be understood, or that fits no other."""
+
+    code = "bad_manifest"
+    default_hint = "Mend the line and run the command again: what is submitted is not submitted twice."
 
 
 class UnknownPipeline(Permanent):

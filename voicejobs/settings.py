@@ -16,7 +16,7 @@ SECRETS = ("broker_url", "database_url")
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
-    "TRANSCRIBE", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
+    "TRANSCRIBE", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
     "COMPLETION", "VERSION",
 )  # fmt: skip
 

@@ -30,6 +30,7 @@ from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
 from voicejobs.store.leases import Claimer, Ending, Lease
 from voicejobs.store.retry import begin_anew
 from voicejobs.store.states import JobState, StepState
+from voicejobs.tasks.identify import identified
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
 
@@ -115,6 +116,7 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
     """Run the body under its lease; return what became ready, or None where the chain ends."""
     try:
         _demand_known_version(lease)
+        lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
         return _commit(runtime, lease, product, bodies)
