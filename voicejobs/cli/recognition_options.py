@@ -5,11 +5,13 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.option_types import Stretch
 from voicejobs.engines.base import EngineSpec
+from voicejobs.engines.configured import model_of_settings
 from voicejobs.engines.devices import gpu_count
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption
@@ -284,10 +286,14 @@ def pipeline_options(
         require_engine(model.partition("@")[0], engine)
         entry = chosen(model, settings)
         model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+    elif facts.names_model:
+        model = model if _is_given("model") else model_of_settings(engine, settings)
+    else:
+        model = ""
     recognise = {
         **_decoding(flags),
         "engine": engine,
-        "model": model if facts.needs_model else "",
+        "model": model,
         "model_sha256": sha256,
         "word_timestamps": _wants_words(flags, formats),
     }
@@ -313,6 +319,12 @@ def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress,
         return ""
     entry = chosen(model_of(engine).name, settings)
     return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+
+
+def _is_given(name: str) -> bool:
+    """Tell whether an option has another value than its default: by the command line, a variable or a file."""
+    context = click.get_current_context(silent=True)
+    return context is None or context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:

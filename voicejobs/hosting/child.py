@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ def main(arguments: list[str]) -> None:
 def _load(header: dict[str, Any]) -> tuple[Engine | None, Answer]:
     """Load the engine of the spec."""
     try:
-        spec = EngineSpec.from_json(header["spec"])
+        spec = replace(EngineSpec.from_json(header["spec"]), secrets=tuple(header["secrets"].items()))
         kind = engine_class(spec.engine)
         facts = kind.facts(spec)
         hold_torch_to_share(spec, facts)

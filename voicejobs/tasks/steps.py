@@ -10,6 +10,7 @@ from typing import Any
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
+from voicejobs.engines.configured import with_settings
 from voicejobs.engines.devices import resolve_device
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import AudioGone, DatabaseUnavailable, ModelCorrupt, NotFound
@@ -247,13 +248,6 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
     params: tuple[tuple[str, Any], ...] = ()
     if options["batch_size"]:
         params = (("max_batch", options["batch_size"]),)
-    if options["engine"] == "fake":
-        params = (
-            *params,
-            ("cost_base_s", settings.fake_cost_base_s),
-            ("cost_window_s", settings.fake_cost_window_s),
-            ("cost_mode", settings.fake_cost_mode),
-        )
     spec = EngineSpec(
         engine=options["engine"],
         model=options["model"],
@@ -264,6 +258,7 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
         memory_bytes=0 if device == "cpu" else place.memory_bytes,
         params=params,
     )
+    spec = with_settings(spec, settings)
     if not engine_class(spec.engine).facts(spec).needs_model:
         return spec
     files = resolve(by_hash(options["model"], options["model_sha256"]), settings)
