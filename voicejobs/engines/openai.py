@@ -116,6 +116,11 @@ class OpenAiEngine:
         probability = result.language_probability
         return result.language, 1.0 if probability is None else probability
 
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
+
     def _recognise_one(self, window: Pcm, options: RecogniseOptions) -> WindowResult:
         """Transcribe one window, with times where the server has them."""
         duration_s = samples_to_seconds(window.size)
@@ -236,6 +241,11 @@ class OpenAiVoiceEngine:
         items = found.get("voices", found.get("data", [])) if isinstance(found, dict) else found
         names = [_voice_name(item) for item in items] if isinstance(items, list) else []
         return default + [Voice(name) for name in names if name and name != self._voice]
+
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
 
     def _speak(self, text: str, options: SynthesiseOptions) -> Sound:
         """Return the sound of one text."""
