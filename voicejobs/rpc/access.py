@@ -74,15 +74,13 @@ def key_in(metadata: Iterable[Sequence[str | bytes]]) -> str:
     return str(sent.get("x-api-key", "")).strip()
 
 
-class KeyCheck(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class KeyCheck(grpc.aio.ServerInterceptor):
     """Refuse calls without a key that is known, before their first message is read; health stays open for probes."""
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
 
-    async def intercept_service(
-        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
-    ) -> Any:
+    async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
         """Let the call go on, or put a handler in its place that ends it."""
         if handler_call_details.method.startswith(_HEALTH):
             return await continuation(handler_call_details)

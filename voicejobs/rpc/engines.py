@@ -129,9 +129,9 @@ class Engines:
         if self._recogniser is not None:
             self.decoder.start()
             self.host.vad(VAD_SPEC).probabilities(np.zeros(512, np.int16), b"")
-        for one in (self._recogniser, self._reviser):
-            if one is not None:
-                self.host.recogniser(one.spec).detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
+        for recogniser in (self._recogniser, self._reviser):
+            if recogniser is not None:
+                self.host.recogniser(recogniser.spec).detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
         if self._synthesiser is not None:
             self.host.synthesiser(self._synthesiser.spec).voices()
 

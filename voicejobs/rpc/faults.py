@@ -1,4 +1,4 @@
-"""Our errors as gRPC statuses and back: the status for everybody, code, hint and details in trailing metadata for us."""
+"""Our errors as gRPC statuses and back: the status is for everybody, the trailing metadata have the rest."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,6 @@ import grpc
 from voicejobs.errors import (
     AccessDenied,
     BadOption,
-    BadAudioFormat,
     Cancelled,
     DeadlinePassed,
     DecoderCrash,
@@ -56,6 +55,19 @@ _STATUSES: tuple[tuple[tuple[type[VoicejobsError], ...], grpc.StatusCode], ...] 
     ((Permanent,), grpc.StatusCode.FAILED_PRECONDITION),
 )
 
+_KINDS: Mapping[grpc.StatusCode, type[VoicejobsError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlinePassed,
+    grpc.StatusCode.CANCELLED: Cancelled,
+    grpc.StatusCode.UNAUTHENTICATED: AccessDenied,
+    grpc.StatusCode.PERMISSION_DENIED: AccessDenied,
+    grpc.StatusCode.UNIMPLEMENTED: NotServed,
+    grpc.StatusCode.INVALID_ARGUMENT: BadOption,
+    grpc.StatusCode.UNAVAILABLE: EngineUnavailable,
+}
+"""What a status means where the server says no more: it is not ours, or the call did not reach it."""
+_TOO_LARGE = "larger than max"
+"""In the words of gRPC itself for a message that passes the limit of either side."""
+
 
 def status_of(error: VoicejobsError) -> grpc.StatusCode:
     """Return the status that says the most about an error."""
@@ -100,24 +112,11 @@ def error_of(
         except (ValueError, KeyError, TypeError):  # not from a server of ours
             pass
     said = f"{address}: {details or status.name}"
-    match status:
-        case grpc.StatusCode.RESOURCE_EXHAUSTED if "larger than max" in details:
+    if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        if _TOO_LARGE in details:
             return MessageTooLarge(said)
-        case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return QueueFull(said, retry_after_ms=_number(sent.get(RETRY_KEY)))
-        case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DeadlinePassed(f"{address}: no answer before the deadline of the call")
-        case grpc.StatusCode.CANCELLED:
-            return Cancelled(said)
-        case grpc.StatusCode.UNAUTHENTICATED | grpc.StatusCode.PERMISSION_DENIED:
-            return AccessDenied(said)
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return NotServed(said)
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return BadAudioFormat(said) if "audio_format" in details else BadOption(said)
-        case grpc.StatusCode.UNAVAILABLE:
-            return EngineUnavailable(said)
-    return Internal(said)
+        return QueueFull(said, retry_after_ms=_number(sent.get(RETRY_KEY)))
+    return _KINDS.get(status, Internal)(said)
 
 
 def _number(text: str | bytes | None) -> int:

@@ -44,6 +44,11 @@ class Recognition:
     def __init__(self, engines: Engines) -> None:
         self._engines = engines
 
+    def check(self, request: pb.RecognizeRequest) -> None:
+        """Refuse what needs no engine to be refused; errors as in `answer`."""
+        wanted_options(self._engines.recogniser, request.language, request.options)
+        audio_formats.parse(request.audio_format)
+
     def answer(self, request: pb.RecognizeRequest, cancelled: Callable[[], bool]) -> pb.RecognizeResponse:
         """Return the answer to a request.
 
@@ -191,5 +196,3 @@ def _check(cancelled: Callable[[], bool]) -> None:
     """Give up what nobody waits for."""
     if cancelled():
         raise Cancelled("the caller has gone")
-
-

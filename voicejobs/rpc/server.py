@@ -1,7 +1,7 @@
 """Put a server of the voice engine together, run it until SIGTERM, and let it go in order.
 
-The server is one event loop (grpc.aio) beside a few threads: a request that waits, a stream that is silent and a refusal
-cost no thread, a client that leaves cancels its handler at once, and a deadline does the same. What blocks (decoding,
+The server is one event loop (grpc.aio) beside a few threads: a request that waits, a stream that is silent and a
+refusal cost no thread, and a client that leaves, or a deadline, cancels its handler at once. What blocks (decoding,
 engine calls) runs in threads, as many as there are slots.
 """
 
@@ -181,8 +181,13 @@ async def _run(
         await states.enter_graceful_shutdown()
         await server.stop(options.grace_s)
         engine.close()
-        if address.startswith(_UNIX):
-            Path(address.removeprefix(_UNIX)).unlink(missing_ok=True)
+        _remove_socket(address)
+
+
+def _remove_socket(address: str) -> None:
+    """Remove the file of a unix socket."""
+    if address.startswith(_UNIX):
+        Path(address.removeprefix(_UNIX)).unlink(missing_ok=True)
 
 
 def _channel_options(max_message_bytes: int) -> Sequence[tuple[str, Any]]:

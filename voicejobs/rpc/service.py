@@ -28,7 +28,7 @@ _PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 _log = logging.getLogger(__name__)
 
 
-class VoiceEngine(VoiceEngineServicer):  # type: ignore[misc]
+class VoiceEngine(VoiceEngineServicer):
     """Serve the voice engine.
 
     Args:
@@ -52,12 +52,12 @@ class VoiceEngine(VoiceEngineServicer):  # type: ignore[misc]
 
     async def Recognize(self, request: pb.RecognizeRequest, context: Any) -> pb.RecognizeResponse:  # noqa: N802
         """Turn a recording into text."""
-        size_bytes = request.ByteSize()
 
         async def call() -> pb.RecognizeResponse:
+            self._recognition.check(request)
             return await self._admission.run(
                 lambda cancelled: self._recognition.answer(request, cancelled),
-                size_bytes=size_bytes,
+                size_bytes=request.ByteSize(),
                 remaining_s=context.time_remaining(),
             )
 
@@ -157,7 +157,7 @@ class VoiceEngine(VoiceEngineServicer):  # type: ignore[misc]
                 return answer
             except VoicejobsError as raised:
                 error = raised
-            except Exception as raised:
+            except Exception as raised:  # noqa: BLE001 - the caller must hear of it, and the server go on
                 _log.exception("a call failed in an unforeseen way")
                 error = Internal(f"{type(raised).__name__} in the server", hint="The log of the server has more.")
             finally:
@@ -207,5 +207,3 @@ def _engine_info(served: Served) -> pb.EngineInfo:
         processes=served.processes,
         max_batch=served.facts.max_batch,
     )
-
-

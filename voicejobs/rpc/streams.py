@@ -1,4 +1,4 @@
-"""One stream of recognition: its configuration first, then sound in and results out until the client closes its side."""
+"""Streams of recognition: the configuration first, then sound in and results out until the client closes its side."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from voicejobs.errors import BadOption, QueueFull
+from voicejobs.errors import BadAudioFormat, BadOption, QueueFull
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.audio_formats import PcmReader
@@ -101,10 +101,9 @@ class Streams:
         engines, served = self._engines, self._engines.recogniser
         second = engines.reviser if not config.HasField("revise") or config.revise else None
         options = stream_options(served, second, config)
-        gone = [False]
 
         def cancelled() -> bool:
-            return gone[0] or stream.closed
+            return stream.closed
 
         host = engines.host
         stream = StreamingRecogniser(
@@ -167,7 +166,7 @@ def _raw(text: str) -> audio_formats.AudioFormat:
     """Return the format of a stream, which has no header."""
     sound = audio_formats.parse(text)
     if not sound.is_raw:
-        raise audio_formats.BadAudioFormat(
+        raise BadAudioFormat(
             f"audio_format {text!r}: a stream is raw; accepted: pcm_{{s16le,f32le,mulaw,alaw}}_RATE[_Nch]"
         )
     return sound

@@ -103,7 +103,7 @@ def segment_of(message: pb.SegmentInfo) -> Segment:
         text=message.text,
         words=tuple(word_of(word) for word in message.words),
         tokens=tuple(message.tokens),
-        **{name: getattr(message, name) if message.HasField(name) else None for name in _FIGURES},  # type: ignore[arg-type]
+        **{name: getattr(message, name) if message.HasField(name) else None for name in _FIGURES},
     )
 
 
