@@ -14,6 +14,7 @@ from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, Recognis
 from voicejobs.engines.servers import Together, checked_key, checked_url, with_patience
 from voicejobs.engines.wav import sound_of_s16le
 from voicejobs.errors import (
+    AccessDenied,
     BadOption,
     EngineBusy,
     EngineRefused,
@@ -32,6 +33,7 @@ T = TypeVar("T")
 _MEMORY_BYTES = 70_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
+_KEY_HINT = "Set VOICEJOBS_REMOTE_KEY to one of the keys that the server takes."
 _BATCH = 4
 _TIMEOUT_S = 300.0
 _WINDOW_FORMAT = "pcm_s16le_16k"
@@ -103,6 +105,8 @@ def server_error(error: VoicejobsError) -> VoicejobsError:
     if isinstance(error, QueueFull | WaitedTooLong):
         wait_s = float(error.details.get("retry_after_ms") or 0.0) / 1000
         return EngineBusy(told, retry_after_s=wait_s, server_code=error.code)
+    if isinstance(error, AccessDenied):
+        return EngineRefused(told, hint=_KEY_HINT, server_code=error.code)
     if isinstance(error, Permanent):
         return EngineRefused(told, hint=error.hint, server_code=error.code)
     return EngineUnavailable(told, server_code=error.code)
