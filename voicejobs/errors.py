@@ -4,7 +4,7 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles
+    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
@@ -145,6 +145,20 @@ class NotSubtitles(InputError):
 
     code = "not_subtitles"
     default_hint = "Name an SRT or WebVTT file in UTF-8."
+
+
+class EmptyText(InputError):
+    """There is nothing in a text that can be said."""
+
+    code = "empty_text"
+    default_hint = "Give a text with words in it: blanks, punctuation and emoji are not spoken."
+
+
+class BadText(InputError):
+    """What should be spoken is no text."""
+
+    code = "bad_text"
+    default_hint = "Save the text as UTF-8."
 
 
 class OutputExists(Permanent):
