@@ -4,7 +4,8 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, BadAudioFormat, MessageTooLarge
+    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
+    |   |   |   MessageTooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
@@ -161,6 +162,20 @@ class MessageTooLarge(InputError):
 
     code = "message_too_large"
     default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
+
+
+class EmptyText(InputError):
+    """There is nothing in a text that can be said."""
+
+    code = "empty_text"
+    default_hint = "Give a text with words in it: blanks, punctuation and emoji are not spoken."
+
+
+class BadText(InputError):
+    """What should be spoken is no text."""
+
+    code = "bad_text"
+    default_hint = "Save the text as UTF-8."
 
 
 class OutputExists(Permanent):

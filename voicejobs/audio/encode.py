@@ -96,13 +96,14 @@ class Encoder:
 
     Raises:
         BadOption: no format has the name, or no sound the rate.
+        OSError: `sink` cannot be written; also from `write` and `close`.
     """
 
     def __init__(self, sink: Sink, name: str, rate_hz: int, samples: int | None = None) -> None:
-        self._sink = sink
         self.rate_hz = encoded_rate_hz(name, rate_hz)
         self._resampler = Resampler(rate_hz, self.rate_hz)
         self._file: SoundFile | None = None
+        sink = self._sink = _Honest(sink)
         if name in _LIBSNDFILE:
             import soundfile  # noqa: PLC0415 - commands need the names of the formats alone
 
@@ -120,6 +121,7 @@ class Encoder:
         self._write(self._resampler.finish())
         if self._file is not None:
             self._file.close()
+        self._sink.check()
 
     def _write(self, block: Block) -> None:
         """Write samples at the rate of the format."""
@@ -129,7 +131,8 @@ class Encoder:
         if self._file is not None:
             self._file.write(data)
         else:
-            self._sink.write(data.data)
+            self._sink.write(data.data.cast("B"))
+        self._sink.check()
 
 
 def to_pcm(block: Block) -> NDArray[np.int16]:
@@ -163,6 +166,46 @@ def resampled(blocks: Iterable[Block], rate_hz: int, to_hz: int) -> Iterator[Blo
         yield rest
 
 
+class _Honest:
+    """Keep the error of a sink: libsndfile swallows what is raised while it calls back."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+        self._error: OSError | None = None
+
+    def check(self) -> None:
+        """Raise the error, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write bytes; nothing more after an error."""
+        try:
+            return len(data) if self._error is not None else self._sink.write(data)
+        except OSError as error:
+            self._error = error
+            return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return nothing: what was written is not read again."""
+        return b""
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Read nothing, see `read`."""
+        return 0
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Go to a place; `whence` as for files."""
+        return self._sink.seek(place, whence)
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._sink.tell()
+
+    def flush(self) -> None:
+        """Hold nothing back."""
+
+
 class _Drain:
     """Take what an encoder writes, and give it out; what is out cannot be written again.
 
@@ -191,14 +234,6 @@ class _Drain:
         self._place += len(view)
         return len(view)
 
-    def read(self, size: int = -1) -> bytes:
-        """Return nothing: what was written is not read again."""
-        return b""
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Read nothing, see `read`."""
-        return 0
-
     def seek(self, place: int, whence: int = 0) -> int:
         """Go to a place; `whence` as for files."""
         start = (0, self._place, self._out + len(self._held))[whence]
@@ -208,9 +243,6 @@ class _Drain:
     def tell(self) -> int:
         """Return the place."""
         return self._place
-
-    def flush(self) -> None:
-        """Hold nothing back."""
 
 
 def _wav_header(rate_hz: int, samples: int | None) -> bytes:

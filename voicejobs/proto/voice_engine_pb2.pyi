@@ -199,7 +199,7 @@ class SynthesizeRequest(_message.Message):
     def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., language: _Optional[str] = ..., audio_format: _Optional[str] = ..., speed: _Optional[float] = ..., seed: _Optional[int] = ..., prompt_audio: _Optional[bytes] = ..., prompt_audio_format: _Optional[str] = ..., prompt_text: _Optional[str] = ..., instruct: _Optional[str] = ..., mode: _Optional[str] = ..., single_piece: _Optional[bool] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
-    __slots__ = ("audio_data", "sample_rate", "channels", "encoding", "duration", "samples", "engine", "model")
+    __slots__ = ("audio_data", "sample_rate", "channels", "encoding", "duration", "samples", "engine", "model", "pieces")
     AUDIO_DATA_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -208,6 +208,7 @@ class SynthesizeResponse(_message.Message):
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     audio_data: bytes
     sample_rate: int
     channels: int
@@ -216,25 +217,32 @@ class SynthesizeResponse(_message.Message):
     samples: int
     engine: str
     model: str
-    def __init__(self, audio_data: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., channels: _Optional[int] = ..., encoding: _Optional[str] = ..., duration: _Optional[float] = ..., samples: _Optional[int] = ..., engine: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    pieces: _containers.RepeatedCompositeFieldContainer[PieceInfo]
+    def __init__(self, audio_data: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., channels: _Optional[int] = ..., encoding: _Optional[str] = ..., duration: _Optional[float] = ..., samples: _Optional[int] = ..., engine: _Optional[str] = ..., model: _Optional[str] = ..., pieces: _Optional[_Iterable[_Union[PieceInfo, _Mapping]]] = ...) -> None: ...
 
 class SynthesizeStreamResponse(_message.Message):
-    __slots__ = ("audio_data", "sample_rate", "channels", "encoding", "text", "start", "duration")
+    __slots__ = ("audio_data", "sample_rate", "channels", "encoding", "pieces")
     AUDIO_DATA_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_RATE_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     ENCODING_FIELD_NUMBER: _ClassVar[int]
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    START_FIELD_NUMBER: _ClassVar[int]
-    DURATION_FIELD_NUMBER: _ClassVar[int]
+    PIECES_FIELD_NUMBER: _ClassVar[int]
     audio_data: bytes
     sample_rate: int
     channels: int
     encoding: str
+    pieces: _containers.RepeatedCompositeFieldContainer[PieceInfo]
+    def __init__(self, audio_data: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., channels: _Optional[int] = ..., encoding: _Optional[str] = ..., pieces: _Optional[_Iterable[_Union[PieceInfo, _Mapping]]] = ...) -> None: ...
+
+class PieceInfo(_message.Message):
+    __slots__ = ("text", "start_time", "end_time")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    END_TIME_FIELD_NUMBER: _ClassVar[int]
     text: str
-    start: float
-    duration: float
-    def __init__(self, audio_data: _Optional[bytes] = ..., sample_rate: _Optional[int] = ..., channels: _Optional[int] = ..., encoding: _Optional[str] = ..., text: _Optional[str] = ..., start: _Optional[float] = ..., duration: _Optional[float] = ...) -> None: ...
+    start_time: float
+    end_time: float
+    def __init__(self, text: _Optional[str] = ..., start_time: _Optional[float] = ..., end_time: _Optional[float] = ...) -> None: ...
 
 class ListVoicesRequest(_message.Message):
     __slots__ = ("language",)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from voicejobs.audio.mix import Mixer, Samples, to_float, to_pcm
-from voicejobs.audio.resample import Resampler
+from voicejobs.audio.resample import FrameResampler, Resampler
 from voicejobs.audio.types import Pcm
 from voicejobs.errors import BadAudioFormat, EmptyFile
 from voicejobs.units import SAMPLE_RATE_HZ
@@ -66,7 +66,7 @@ def parse(text: str) -> AudioFormat:
     if match is None:
         shown = text if len(text) <= MAX_FORMAT_CHARACTERS else f"{text[:MAX_FORMAT_CHARACTERS]}..."
         raise BadAudioFormat(f"audio_format {shown!r} is unknown; accepted: {ACCEPTED}")
-    rate_hz, channels = _rate_of(match[2]), int(match[3] or 1)
+    rate_hz, channels = rate_of(match[2]), int(match[3] or 1)
     if not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
         raise BadAudioFormat(f"audio_format {text!r}: the rate must be {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz")
     if not 1 <= channels <= MAX_CHANNELS:
@@ -74,7 +74,7 @@ def parse(text: str) -> AudioFormat:
     return AudioFormat(match[1], rate_hz, channels)
 
 
-def _rate_of(text: str) -> int:
+def rate_of(text: str) -> int:
     """Return the rate in Hz of `16000`, `16k` or `44.1k`."""
     return round(float(text.removesuffix("k")) * _THOUSAND) if text.endswith("k") else int(text)
 
@@ -84,15 +84,16 @@ class PcmReader:
 
     Args:
         sound: what the bytes are; raw.
+        resampler: what brings it to 16 kHz; by default one that is quick with pieces of some milliseconds.
     """
 
-    def __init__(self, sound: AudioFormat) -> None:
+    def __init__(self, sound: AudioFormat, resampler: FrameResampler | Resampler | None = None) -> None:
         self._sound = sound
         self._rest = b""
         self._is_plain = sound == AudioFormat("s16le", SAMPLE_RATE_HZ, 1)
         speakers = _SPEAKERS.get(sound.channels, tuple(f"channel {n}" for n in range(sound.channels)))
         self._mixer = Mixer(speakers, sound.rate_hz)
-        self._resampler = Resampler(sound.rate_hz)
+        self._resampler = FrameResampler(sound.rate_hz) if resampler is None else resampler
 
     def feed(self, data: bytes) -> Pcm:
         """Return the samples that are complete once `data` is known."""
@@ -127,10 +128,8 @@ class PcmReader:
                 samples = np.frombuffer(data, "<i2")
             case "f32le":
                 samples = np.frombuffer(data, "<f4")
-            case "mulaw":
-                samples = _mulaw_table()[np.frombuffer(data, np.uint8)]
-            case _:
-                samples = _alaw_table()[np.frombuffer(data, np.uint8)]
+            case encoding:
+                samples = samples_of_bytes(encoding)[np.frombuffer(data, np.uint8)]
         return to_float(samples.reshape(-1, self._sound.channels).T)
 
 
@@ -148,7 +147,7 @@ def read_pcm(data: bytes, sound: AudioFormat) -> Pcm:
             f"audio_data holds {len(data)} bytes, which is no whole number of samples of {sound.frame_bytes} bytes "
             f"({sound.encoding}, {sound.channels} channels)"
         )
-    reader = PcmReader(sound)
+    reader = PcmReader(sound, Resampler(sound.rate_hz))  # that of the decoder: the text is that of a file
     block = _BLOCK_S * sound.rate_hz * sound.frame_bytes
     if len(data) <= block or sound == AudioFormat("s16le", SAMPLE_RATE_HZ, 1):
         return _joined([reader.feed(data), reader.finish()])
@@ -160,6 +159,11 @@ def _joined(parts: list[Pcm]) -> Pcm:
     """Return the parts as one array, without a copy where there is only one."""
     full = [part for part in parts if part.size]
     return full[0] if len(full) == 1 else np.concatenate(full or [np.zeros(0, np.int16)])
+
+
+def samples_of_bytes(encoding: str) -> NDArray[np.int16]:
+    """Return the sample of each byte of `mulaw` or `alaw`, shape (256,)."""
+    return _mulaw_table() if encoding == "mulaw" else _alaw_table()
 
 
 @cache

@@ -1,20 +1,17 @@
 """Recognise the audio of one request with the steps of a job, in the thread that calls."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from voicejobs.audio.types import Pcm, Segment, Span
 from voicejobs.engines.base import RecogniseOptions
 from voicejobs.engines.languages import language_code
-from voicejobs.errors import BadAudioFormat, BadOption, Cancelled, EmptyFile, InputError, TooLong
+from voicejobs.errors import BadOption, Cancelled
 from voicejobs.hosting.host import HostedRecogniser
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
-from voicejobs.rpc.audio_formats import CONTAINERS, AudioFormat, read_pcm
 from voicejobs.rpc.engines import Engines, Served
+from voicejobs.rpc.sounds import read_sound
 from voicejobs.rpc.values import confidence_of, options_of, segment_message, word_message
 from voicejobs.steps.merge import Piece, language_of, merge
 from voicejobs.steps.plan import Plan, PlanOptions, plan
@@ -65,7 +62,7 @@ class Recognition:
         """
         served = self._engines.recogniser
         wanted = wanted_options(served, request.language, request.options)
-        sound = self._sound(request, cancelled)
+        sound = read_sound(self._engines, request.audio_data, request.audio_format, cancelled)
         recogniser = self._engines.host.recogniser(served.spec, lane="interactive", cancelled=cancelled)
         if request.language_only:
             heard = _language(sound, recogniser)
@@ -109,38 +106,6 @@ class Recognition:
         blocks = ([sound[start : start + _BLOCK_SAMPLES]] for start in range(0, sound.size, _BLOCK_SAMPLES))
         (heard,) = listen(blocks, detector, lambda channel, block: None, lambda samples: _check(cancelled))
         return plan(heard.probabilities, heard.samples, detector.frame_samples, options)
-
-    def _sound(self, request: pb.RecognizeRequest, cancelled: Callable[[], bool]) -> Pcm:
-        """Return the audio of a request at 16 kHz, mono."""
-        sound = audio_formats.parse(request.audio_format)
-        data = request.audio_data  # each access copies it
-        if not data:
-            raise EmptyFile("the request holds no audio", hint="Fill audio_data.")
-        if not sound.is_raw:
-            return self._decoded(data, sound, cancelled)
-        seconds = len(data) / sound.frame_bytes / sound.rate_hz
-        if seconds > self._engines.settings.max_audio_s:
-            raise TooLong(f"the audio is longer than {self._engines.settings.max_audio_s:g} s")
-        return read_pcm(data, sound)
-
-    def _decoded(self, data: bytes, sound: AudioFormat, cancelled: Callable[[], bool]) -> Pcm:
-        """Return a file that came in a request as the decoder, in its sandbox, reads it."""
-        decoder = self._engines.decoder
-        with tempfile.NamedTemporaryFile(dir=self._engines.folder) as file:
-            file.write(data)
-            file.flush()
-            try:
-                with decoder.open(file.name, decoder.options(), cancelled=cancelled) as stream:
-                    if stream.info.container not in CONTAINERS[sound.encoding]:
-                        raise BadAudioFormat(
-                            f"audio_format is {sound.encoding!r}, and audio_data holds {stream.info.container}; "
-                            f"accepted: {audio_formats.ACCEPTED}"
-                        )
-                    blocks = [channels[0] for channels in stream.blocks()]
-            except InputError as error:  # people did not name the file, and need not know where it was
-                message = error.message.replace(file.name, "audio_data")
-                raise type(error)(message, hint=error.hint, **error.details) from error
-        return np.concatenate(blocks)
 
 
 def wanted_options(served: Served, language: str, message: pb.RecognitionOptions) -> RecogniseOptions:

@@ -12,14 +12,14 @@ from voicejobs import __version__, logs
 from voicejobs.errors import Cancelled, Internal, VoicejobsError
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineServicer
-from voicejobs.rpc import audio_formats
+from voicejobs.rpc import audio_formats, speech_formats
 from voicejobs.rpc.access import Keys, key_in
 from voicejobs.rpc.admission import Admission, Asked
 from voicejobs.rpc.engines import Engines, Served
 from voicejobs.rpc.faults import TRACE_KEY, metadata_of, status_of
 from voicejobs.rpc.recognition import Recognition
 from voicejobs.rpc.streams import Streams
-from voicejobs.rpc.synthesis import SPEECH_FORMATS, Synthesis
+from voicejobs.rpc.synthesis import Synthesis
 
 T = TypeVar("T")
 _LOOK_S = 0.25
@@ -75,6 +75,7 @@ class VoiceEngine(VoiceEngineServicer):
         """Turn text into sound."""
 
         async def call() -> pb.SynthesizeResponse:
+            self._synthesis.check(request)
             return await self._admission.run(
                 lambda cancelled: self._synthesis.answer(request, cancelled),
                 size_bytes=request.ByteSize(),
@@ -87,6 +88,7 @@ class VoiceEngine(VoiceEngineServicer):
         """Turn text into sound, piece by piece."""
 
         async def call() -> None:
+            self._synthesis.check(request)
             loop = asyncio.get_running_loop()
 
             def work(cancelled: Asked) -> None:
@@ -119,7 +121,7 @@ class VoiceEngine(VoiceEngineServicer):
             recogniser=None if recogniser is None else _engine_info(recogniser),
             synthesiser=None if synthesiser is None else _engine_info(synthesiser),
             audio_formats=audio_formats.ACCEPTED.split(", ") if recogniser is not None else [],
-            speech_formats=SPEECH_FORMATS if synthesiser is not None else [],
+            speech_formats=speech_formats.ACCEPTED.split(", ") if synthesiser is not None else [],
             max_message_bytes=self._engines.settings.rpc_max_message_bytes,
             load=self._load(),
         )

@@ -82,7 +82,7 @@ class Joiner:
 
     def _add(self, take: Take) -> Iterator[Block]:
         """Give out what was held, up to where the next piece begins, and hold that."""
-        lead, tail = _edges(take.samples)
+        lead, tail = edges(take.samples)
         if lead == len(take.samples):  # nothing to hear: it leaves its pause behind
             place_s = samples_to_seconds(self._position, self.rate_hz)
             self.times_s.append((place_s, place_s))
@@ -103,6 +103,9 @@ class Joiner:
         yield from self._fade(before, after, added, fade)
         start = self.samples + kept_lead
         self._held, self._held_tail, self._owed_s = after, tail, take.pause_after_s
+        if self.times_s:  # pieces that fade into each other meet where the later one begins
+            before_s, ends_s = self.times_s[-1]
+            self.times_s[-1] = (before_s, max(before_s, min(ends_s, samples_to_seconds(start, self.rate_hz))))
         self.times_s.append((samples_to_seconds(start, self.rate_hz), samples_to_seconds(self._position, self.rate_hz)))
 
     def _wanted(self, take: Take) -> int | None:
@@ -147,7 +150,7 @@ class Joiner:
         return seconds_to_samples(milliseconds / MILLISECONDS_PER_SECOND, self.rate_hz)
 
 
-def _edges(samples: Block) -> tuple[int, int]:
+def edges(samples: Block) -> tuple[int, int]:
     """Return how many samples of silence are before and after the sound of a piece; all before if there is none."""
     level = np.abs(samples)
     loudest = float(np.max(level, initial=0.0))
