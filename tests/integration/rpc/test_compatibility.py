@@ -83,9 +83,7 @@ def ask(article: Path, address: str, sound: bytes, audio_format: str, language: 
 
 @pytest.mark.models
 @pytest.mark.timeout(180)
-def test_a12_the_articles_own_client_recognises_a_recording(
-    article: Path, serve: Starter, tiny: Sequence[str]
-) -> None:
+def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve: Starter, tiny: Sequence[str]) -> None:
     """Words come in the order of the text, their times rise and lie within the recording, and the text is right."""
     server = serve(engines=tiny)
     samples = speech("jfk.flac")

@@ -1,5 +1,6 @@
 """Real workers whose engines are clients of servers elsewhere."""
 
+import base64
 import json
 import re
 import time
@@ -7,12 +8,20 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import grpc
+import numpy as np
 import pytest
 
 from tests.bench import Bench, family
 from tests.rows import job
+from tests.servers.cosyvoice import CosyVoiceGrpcServer
 from tests.servers.http import JSON, HttpServer, Reply, Request
+from tests.speaking import expected, speak, target, text_file
+from tests.speaking import heard as heard_in
 from voicejobs import queries
+from voicejobs.engines.base import EngineSpec, SynthesiseOptions
+from voicejobs.engines.fake_voice import FakeVoiceEngine
+from voicejobs.engines.wav import wav_of
 
 KEY = "sk-very-secret-0123456789"
 Serve = Callable[[Callable[[Request], Reply]], HttpServer]
@@ -104,3 +113,78 @@ def test_a_setting_that_is_missing_fails_the_job_with_its_name(bench: Bench) -> 
     error = queries.show_job(bench.database, ids[0])["error"]
     assert error["code"] == "bad_option"
     assert "VOICEJOBS_OPENAI_URL is not set" in error["message"]
+
+
+# ---- speech
+
+TEXT = "Good morning. This is a text of three sentences! Does it end here?\n\nNo, it goes on in a second paragraph."
+
+
+def spoken(text: str) -> bytes:
+    """Return what the fake voice says of a text, as 16-bit samples."""
+    (sound,) = FakeVoiceEngine.load(EngineSpec("fake_voice")).synthesise([text], SynthesiseOptions())
+    return (sound.samples * 32767).astype("<i2").tobytes()
+
+
+def odd_pieces(data: bytes) -> Iterator[bytes]:
+    """Cut bytes without regard to samples."""
+    return (data[at : at + 1001] for at in range(0, len(data), 1001))
+
+
+def test_a_text_is_spoken_by_cosyvoices_grpc_server(bench: Bench) -> None:
+    """Every piece is heard in order, although pieces of the answer split samples and the server once breaks off."""
+    once: list[bytes] = []
+
+    def answer(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        pieces = odd_pieces(spoken(server.read(request).sft_request.tts_text))  # type: ignore[attr-defined]
+        if not once:
+            once.append(request)
+            yield next(pieces)
+            context.abort(grpc.StatusCode.UNAVAILABLE, "going away")
+        yield from pieces
+
+    with CosyVoiceGrpcServer(answer) as server:
+        bench.start_worker(
+            cosyvoice_url=server.url, cosyvoice_model="iic/CosyVoice-300M-SFT", cosyvoice_voices="anna,otto"
+        )
+        (one,) = speak(bench, text_file(bench, "a.txt", TEXT), synthesise={"engine": "cosyvoice"})
+        assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+        assert heard_in(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
+        assert bench.stories(one.job_id)["synthesise"] == ["retried", "succeeded"]
+        assert "engine_unavailable" in bench.log
+        requests = [server.read(request) for request in server.requests]
+        assert {request.sft_request.spk_id for request in requests} == {"anna"}  # type: ignore[attr-defined]
+
+
+def test_a_text_is_spoken_by_cosyvoices_http_server(bench: Bench, serve: Serve) -> None:
+    """A recording of a voice goes along with each sentence, in the form that the server reads."""
+    prompt = base64.b64encode(np.arange(16_000, dtype="<i2").tobytes()).decode()
+
+    def respond(request: Request) -> Reply:
+        assert request.path == "/inference_instruct2"
+        assert request.fields()["instruct_text"] == ["Calm."]
+        return Reply(200, list(odd_pieces(spoken(request.fields()["tts_text"][0]))))
+
+    server = serve(respond)
+    bench.start_worker(cosyvoice_url=server.url, cosyvoice_model="CosyVoice2-0.5B", cosyvoice_rate_hz=22_050)
+    options = {"engine": "cosyvoice", "instruct": "Calm.", "prompt_audio": prompt}
+    (one,) = speak(bench, text_file(bench, "a.txt", TEXT), synthesise=options)
+    assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+    assert heard_in(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
+
+
+def test_a_text_is_spoken_by_an_openai_compatible_server(bench: Bench, serve: Serve) -> None:
+    """Every piece is heard in order, at the rate that the header of each WAV file tells."""
+
+    def respond(request: Request) -> Reply:
+        content = json.loads(request.body)
+        assert (content["model"], content["voice"]) == ("tts-9", "nova")
+        data = np.frombuffer(spoken(content["input"]), "<i2")
+        return Reply(200, wav_of(data, 22_050))
+
+    server = serve(respond)
+    bench.start_worker(openai_url=server.url, openai_key=KEY, openai_speech_model="tts-9", openai_voice="nova")
+    (one,) = speak(bench, text_file(bench, "a.txt", TEXT), synthesise={"engine": "openai_voice"})
+    assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+    assert heard_in(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
+    assert not [path for path in _files(bench.folder) if KEY.encode() in path.read_bytes()]

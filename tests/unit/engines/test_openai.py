@@ -462,11 +462,14 @@ def test_sound_that_is_none_is_an_error(serve: Serve, body: bytes, message: str)
 
 
 def test_a_text_without_anything_to_say_is_not_sent(serve: Serve) -> None:
-    """It gives an empty sound."""
+    """It gives an empty sound, at the rate of the sounds beside it."""
     server = serve(lambda request: Reply(500))
     (sound,) = voice(server.url).synthesise([" ... !"], SynthesiseOptions())
     assert len(sound.samples) == 0
     assert not server.requests
+    other = serve(lambda request: Reply(200, wav([1], rate_hz=16_000)))
+    found = voice(other.url).synthesise(["...", "Hello", "!"], SynthesiseOptions())
+    assert [(len(one.samples), one.rate_hz) for one in found] == [(0, 16_000), (1, 16_000), (0, 16_000)]
 
 
 def test_a_sound_that_breaks_off_is_not_asked_for_again(serve: Serve) -> None:
