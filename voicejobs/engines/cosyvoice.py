@@ -10,7 +10,7 @@ import numpy as np
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import EngineFacts, EngineSpec, SynthesiseOptions, Voice
 from voicejobs.engines.cosyvoice_http import HttpWire
-from voicejobs.engines.cosyvoice_requests import Family, Utterance, family_of, utterance_of
+from voicejobs.engines.cosyvoice_requests import SILENT_HINT, Family, Utterance, family_of, utterance_of
 from voicejobs.engines.servers import Together, checked_url, with_patience
 from voicejobs.engines.wav import sound_of_s16le
 from voicejobs.errors import BadOption, EngineUnavailable, ExtraMissing
@@ -33,6 +33,10 @@ class Wire(Protocol):
         Raises:
             EngineBusy, EngineUnavailable, EngineRefused: see there; after the first byte with `begun` in the details.
         """
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
         ...
 
 
@@ -108,6 +112,11 @@ class CosyVoiceEngine:
         """Return the speakers that the setting names; the servers have no list of theirs."""
         return [Voice(name, rate_hz=self._rate_hz) for name in self._voices]
 
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._wire.close()
+
     def _with_voice(self, options: SynthesiseOptions) -> SynthesiseOptions:
         """Return the options with the default speaker where they name none."""
         if options.voice or not self._voices:
@@ -161,10 +170,7 @@ def _whole_samples(pieces: Iterator[bytes]) -> Iterator[bytes]:
     if rest:
         raise EngineUnavailable("the CosyVoice server's sound ends inside a sample", begun=True)
     if not begun:
-        raise EngineUnavailable(
-            "the CosyVoice server sent no sound and no error",
-            hint="Its log says more. Since late 2025 its modes with a recorded voice fail so (CosyVoice issue 1794).",
-        )
+        raise EngineUnavailable("the CosyVoice server sent no sound and no error", hint=SILENT_HINT, begun=True)
 
 
 def _model(spec: EngineSpec) -> str:

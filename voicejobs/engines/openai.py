@@ -1,7 +1,7 @@
 """Recognition and synthesis by any server that speaks OpenAI's HTTP interface, ours and FunASR's among them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Self
@@ -116,6 +116,11 @@ class OpenAiEngine:
         probability = result.language_probability
         return result.language, 1.0 if probability is None else probability
 
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
+
     def _recognise_one(self, window: Pcm, options: RecogniseOptions) -> WindowResult:
         """Transcribe one window, with times where the server has them."""
         duration_s = samples_to_seconds(window.size)
@@ -224,7 +229,9 @@ class OpenAiVoiceEngine:
         if not _SLOWEST <= options.speed <= _FASTEST:
             raise BadOption(f"The speed {options.speed:g} is not within {_SLOWEST:g} and {_FASTEST:g}")
         keys = [(text, options) for text in texts]
-        return self._together.run(keys, [partial(self._speak, text, options) for text in texts])
+        sounds = self._together.run(keys, [partial(self._speak, text, options) for text in texts])
+        # A text without a sound has the rate of those beside it, which was not known before they came.
+        return [sound if len(sound.samples) else replace(sound, rate_hz=self._rate_hz) for sound in sounds]
 
     def voices(self) -> list[Voice]:
         """Return the voices that the server lists, the default first; the default alone where it lists none."""
@@ -236,6 +243,11 @@ class OpenAiVoiceEngine:
         items = found.get("voices", found.get("data", [])) if isinstance(found, dict) else found
         names = [_voice_name(item) for item in items] if isinstance(items, list) else []
         return default + [Voice(name) for name in names if name and name != self._voice]
+
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
 
     def _speak(self, text: str, options: SynthesiseOptions) -> Sound:
         """Return the sound of one text."""
