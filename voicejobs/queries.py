@@ -5,9 +5,10 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, exists, func, literal, select
+from sqlalchemy import Connection, Select, exists, func, literal, select
 
 from voicejobs.errors import NoSuchRecord
+from voicejobs.messages import CPU
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
@@ -15,6 +16,8 @@ from voicejobs.store.states import JobState, StepState
 
 FINISHED_OVERLAP_S = 2.0
 """A commit can come this much later than the time that its row says."""
+
+_IDS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +32,7 @@ class Finished:
     error: Mapping[str, Any] | None
     outputs: Sequence[Mapping[str, Any]]
     words: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,8 @@ def finished_jobs(
         .order_by(jobs.c.finished_at, jobs.c.id)
     )
     with database.read() as connection:
+        found = [row for row in connection.execute(query) if row.id not in but and (only is None or row.id in only)]
+        warnings = _warnings(connection, [row.id for row in found])
         return [
             Finished(
                 row.id,
@@ -77,10 +83,23 @@ def finished_jobs(
                 json.loads(row.error) if row.error else None,
                 json.loads(row.outputs) if row.outputs else (),
                 row.words,
+                warnings.get(row.id, ()),
             )
-            for row in connection.execute(query)
-            if row.id not in but and (only is None or row.id in only)
+            for row in found
         ]
+
+
+def _warnings(connection: Connection, job_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the warnings of those jobs that have any: the output of a step names them."""
+    told: dict[str, tuple[str, ...]] = {}
+    for first in range(0, len(job_ids), _IDS_AT_ONCE):
+        some = job_ids[first : first + _IDS_AT_ONCE]
+        query = select(step_runs.c.job_id, step_runs.c.output).where(
+            step_runs.c.job_id.in_(some), step_runs.c.queue == CPU, step_runs.c.output.contains('"warnings"')
+        )
+        for row in connection.execute(query):
+            told[row.job_id] = tuple(json.loads(row.output).get("warnings", ()))
+    return told
 
 
 def active_steps(database: Database, batch_ids: Sequence[str], limit: int = 20) -> list[Active]:

@@ -1,10 +1,12 @@
 """Find the inputs of a command: files, folders, patterns and lists of them; and say what was left aside, and why."""
 
+import difflib
 import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,8 @@ _ARCHIVES = "7z bz2 cab cpio dmg gz iso jar lz4 lzma rar tar tbz tgz txz xz zip 
 ARCHIVE_ENDINGS = frozenset(_ARCHIVES.split())
 SKIPPED_FOLDERS = frozenset({"__MACOSX", ".voicejobs"})
 STDIN = "-"
+_NAMES_LOOKED_AT = 10_000
+"""Names of a folder among which one like that of a missing file is looked for."""
 
 REASONS = {
     "archive": "an archive: unpack it, and name the folder",
@@ -138,7 +142,8 @@ class _Finder:
         elif is_pattern(path) and not argument.is_literal:
             self._take_pattern(path)
         else:
-            self._add(path, Path(path).name, NotFound(f"{display_name(path) or repr(path)} is not there"))
+            error = NotFound(f"{display_name(path) or repr(path)} is not there", hint=_near(path))
+            self._add(path, Path(path).name, error)
 
     def _add(self, path: str, relative: str, error: InputError | None = None) -> None:
         """Note an input, unless it was found before."""
@@ -310,6 +315,18 @@ def _prefixes(folders: Sequence[str]) -> dict[str, str]:
         return dict(zip(roots, names, strict=True))
     common = os.path.commonpath(roots)
     return {root: "" if root == common else os.path.relpath(root, common) for root in roots}
+
+
+def _near(path: str) -> str:
+    """Return advice that names what its folder has of nearly the same name."""
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [entry.name for entry in islice(entries, _NAMES_LOOKED_AT)]
+    except (OSError, ValueError):
+        return "Check the path."
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {display_name(str(Path(folder, near[0])))}?" if near else "Check the path."
 
 
 def _is_folder(path: str) -> bool:

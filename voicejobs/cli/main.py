@@ -39,6 +39,7 @@ EXIT_BROKEN_PIPE = 141
 
 _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
+    "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
     "convert": ("voicejobs.cli.convert:convert", "Render transcripts again, without recognising again."),
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),

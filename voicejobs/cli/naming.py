@@ -3,8 +3,10 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from voicejobs.cli.inputs import Found
 from voicejobs.cli.template import DEFAULT_TEMPLATE, Template, parse_template
@@ -32,6 +34,35 @@ def name_outputs(
         free = _unused(_shortened(wanted, longest), used, longest)
         files.append(InputFile(one.path, one.relative, os.path.join(root, free), one.error))  # noqa: PTH118
     return files
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Tell where the outputs of inputs go that are named one by one, without knowing the others.
+
+    Args:
+        root: absolute path of the output folder.
+        longest: bytes that the last name of a path may have.
+    """
+
+    root: str
+    longest: int
+
+    @classmethod
+    def below(cls, output_dir: Path, formats: Sequence[str]) -> Self:
+        """Return the places below a folder, for outputs in some formats."""
+        root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
+        return cls(root, _longest_name(root) - max((len(extension(name)) for name in formats), default=0))
+
+    def of(self, name: str) -> str:
+        """Return the place for an input: the tree above it is mirrored, its ending left out."""
+        parts = [part for part in name.split("/") if part not in {"", ".", ".."}] or ["_"]
+        stem = os.path.splitext("/".join(parts))[0]  # noqa: PTH122 - `.with_suffix` fails on names such as `..wav`
+        return f"{self.root}/{_shortened(stem, self.longest)}"
+
+    def named(self, target: str) -> str:
+        """Return the place that somebody has named: an absolute path, or one below the folder."""
+        return os.path.normpath(os.path.join(self.root, target))  # noqa: PTH118 - see above
 
 
 def _unused(stem: str, used: dict[str, int], longest: int) -> str:

@@ -36,8 +36,10 @@ REDRAWS_PER_S = 8
 _LABELS = {SUCCEEDED: ("done", "green"), DONE: ("as is", ""), FAILED: ("failed", "red"), SKIPPED: ("skipped", "yellow")}
 _WARNINGS = {
     NO_SPEECH: "no speech in it",
+    "clip_past_end": "a clip begins after its end",
     "damaged_passages": "damaged passages left out",
 }
+_IN_SUMMARY = {NO_SPEECH: "no speech"}
 _LABEL_WIDTH = 8
 
 
@@ -77,8 +79,8 @@ def summary_line(summary: Summary) -> str:
     if summary.outputs and summary.output_dir != "-":
         files = "file" if summary.outputs == 1 else "files"
         text += f"; {summary.outputs} {files} in {display_name(summary.output_dir)}"
-    if summary.warned[NO_SPEECH]:
-        text += f"; no speech in {summary.warned[NO_SPEECH]}"
+    for code, count in sorted(summary.warned.items()):
+        text += f"; {_IN_SUMMARY.get(code) or _WARNINGS.get(code, code)} in {count}"
     return text
 
 

@@ -5,16 +5,18 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.option_types import Stretch
 from voicejobs.engines.base import EngineSpec
+from voicejobs.engines.configured import model_of_settings
 from voicejobs.engines.devices import gpu_count
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption
 from voicejobs.formats import RenderOptions, needs_words
-from voicejobs.models.catalogue import require_engine
+from voicejobs.models.catalogue import model_of, require_engine
 from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
 from voicejobs.models.pull import ensure
@@ -181,6 +183,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--vad-filter/--no-vad-filter", default=True, show_default=True, help="Leave out what is no speech."),
     click.option(
+        "--vad-engine",
+        default="silero",
+        show_default=True,
+        help="Engine that tells speech from everything else: silero, or silero_torch for torch.",
+    ),
+    click.option(
         "--vad-threshold",
         type=click.FloatRange(0.01, 0.99),
         default=0.45,
@@ -278,14 +286,45 @@ def pipeline_options(
         require_engine(model.partition("@")[0], engine)
         entry = chosen(model, settings)
         model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+    elif facts.names_model:
+        model = model if _is_given("model") else model_of_settings(engine, settings)
+    else:
+        model = ""
     recognise = {
         **_decoding(flags),
         "engine": engine,
-        "model": model if facts.needs_model else "",
+        "model": model,
         "model_sha256": sha256,
         "word_timestamps": _wants_words(flags, formats),
     }
-    return PREPARE.options(_preparing(flags)), RECOGNISE.options(recognise)
+    detector = {
+        "vad_engine": flags["vad_engine"],
+        "vad_model_sha256": _detector_hash(settings, flags, tell, fetch=fetch),
+    }
+    return PREPARE.options({**_preparing(flags), **detector}), RECOGNISE.options(recognise)
+
+
+def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> str:
+    """Return the hash of the detector's model, fetched if asked for; empty for one that needs none from the catalogue.
+
+    Raises:
+        BadOption: the engine does something else.
+        UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
+    """
+    engine = flags["vad_engine"]
+    facts = engine_class(engine).facts(EngineSpec(engine))
+    if facts.kind != "vad":
+        raise BadOption(f"The engine {engine!r} does not detect speech", hint="Take silero, or leave it out.")
+    if not facts.needs_model:
+        return ""
+    entry = chosen(model_of(engine).name, settings)
+    return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+
+
+def _is_given(name: str) -> bool:
+    """Tell whether an option has another value than its default: by the command line, a variable or a file."""
+    context = click.get_current_context(silent=True)
+    return context is None or context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:

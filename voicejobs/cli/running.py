@@ -17,7 +17,6 @@ from voicejobs.cli.report import (
     CANCELLED,
     DONE,
     FAILED,
-    NO_SPEECH,
     SKIPPED,
     SUCCEEDED,
     FileReport,
@@ -228,7 +227,7 @@ class Run:
                 outputs=job.outputs,
                 error=self._told_error(one.file, job.error)
                 or (error_json(Internal(f"The job {job.id} has {job.state}")) if state == FAILED else None),
-                warnings=(NO_SPEECH,) if succeeded and job.words == 0 else (),
+                warnings=job.warnings if succeeded else (),
             )
         )
 

@@ -374,6 +374,7 @@ def _follow(
             force=flags["force"],
             leave_out=frozenset(archive.hashes) if archive else (),
             max_queued_jobs=settings.max_queued_jobs,
+            expires_after_s=flags["expires_after"],
         )
         run = Run(stack, submission, desk.reporter, desk.summary, limits, archive, hidden=str(spool_parent(settings)))
         run.follow(files)

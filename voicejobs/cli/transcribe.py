@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from voicejobs.cli.completers import complete_formats
+from voicejobs.cli.durations import Duration
 from voicejobs.cli.recognition_options import recognition_options
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.subtitle_options import subtitle_options
@@ -73,6 +74,12 @@ is missing is done.
 @click.option("--max-failures", type=click.IntRange(1), metavar="N", help="Stop after N failed files.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first failed file.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long.")
+@click.option(
+    "--expires-after",
+    type=Duration(is_positive=True),
+    metavar="DURATION",
+    help="Give up what is not done after so long: 30m, 12h, 2d.",
+)
 @click.option(
     "-j",
     "--jobs",
