@@ -8,6 +8,11 @@ from voicejobs.settings import Settings
 
 _PARAMS: Mapping[str, Mapping[str, str]] = {
     "fake": {"cost_base_s": "fake_cost_base_s", "cost_window_s": "fake_cost_window_s", "cost_mode": "fake_cost_mode"},
+    "fake_voice": {
+        "cost_base_s": "fake_cost_base_s",
+        "cost_window_s": "fake_cost_window_s",
+        "cost_mode": "fake_cost_mode",
+    },
     "cosyvoice": {
         "url": "cosyvoice_url",
         "model": "cosyvoice_model",
