@@ -143,6 +143,8 @@ def _contents(found: Sequence[Any]) -> Iterator[tuple[str, _Content | VoicejobsE
     """Read the inputs of which nothing is known, since they were refused, and those that were mended or changed."""
     for row in found:
         source = json.loads(row.source)
+        if source.get("artifact"):
+            continue  # a text that was given with the job is what it was
         if row.input_sha256 is None or _has_changed(decode_path(source), source):
             yield row.id, _read(decode_path(source), row.source_name)
 

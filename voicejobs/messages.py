@@ -10,7 +10,10 @@ CPU: Final = "cpu"
 ASR: Final = "asr"
 """Queue class of steps that wait for a recogniser."""
 
-QUEUE_CLASSES: Final = (CPU, ASR)
+TTS: Final = "tts"
+"""Queue class of steps that wait for a synthesiser."""
+
+QUEUE_CLASSES: Final = (CPU, ASR, TTS)
 
 
 def task_name(step: str) -> str:

@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url")
+SECRETS = ("broker_url", "database_url", "rpc_keys")
 """Settings that may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -47,6 +47,10 @@ class Settings:
         offline: never ask the model hub.
         hub_url: base address of the model hub.
         log_level: level of the log files.
+        rpc_max_message_bytes: largest message that the voice engine takes and its client sends.
+        rpc_queue_length: requests that may wait for the voice engine; more are refused.
+        rpc_wait_s: seconds that a request may wait there before it is dropped.
+        rpc_keys: keys that the voice engine takes, a line or comma each, `NAME=KEY` or `NAME=sha256:HEX`; empty: none.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
@@ -73,6 +77,10 @@ class Settings:
     offline: bool = False
     hub_url: str = "https://huggingface.co"
     log_level: str = "INFO"
+    rpc_max_message_bytes: int = 50 * 1024 * 1024
+    rpc_queue_length: int = 64
+    rpc_wait_s: float = 10.0
+    rpc_keys: str = ""
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"

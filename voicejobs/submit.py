@@ -23,9 +23,9 @@ from voicejobs.errors import (
     QueueFull,
     Unreadable,
 )
-from voicejobs.formats import extension
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
+from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewJob
@@ -35,6 +35,10 @@ from voicejobs.store.states import STARTABLE_JOB, JobState
 
 HASH_NAME = "sha256"
 HASH8_DIGITS = 8
+TEXT = "text"
+"""Kind of the artifact that holds a text which lies in no file."""
+REUSABLE = ("audio", "pieces")
+"""Inputs of a last node that has all it needs in a transcript."""
 SETTLE_S = 0.5
 """A file that was written to within this time is looked at again once the time is over."""
 
@@ -48,12 +52,16 @@ class InputFile:
         name: how people know it, for example its path below the folder they named.
         target: absolute path of the output files without their endings; empty for none.
         error: what is known to be wrong with it; it is not read then.
+        text: the input itself, where it is a text that lies in no file; `path` only tells it from others then.
+        options: what it wants otherwise than the rest of the batch, by node and option.
     """
 
     path: str
     name: str
     target: str = ""
     error: InputError | None = None
+    text: str | None = None
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +98,7 @@ class Submission:
         max_queued_jobs: ceiling of jobs that wait in the whole store; 0 for none.
         expires_after_s: time after their insertion within which the jobs must be done; None for any.
         leave_out: SHA-256 of contents that are not to be submitted.
+        blobs: where texts are kept that lie in no file.
     """
 
     database: Database
@@ -101,6 +110,7 @@ class Submission:
     max_queued_jobs: int = 0
     expires_after_s: float | None = None
     leave_out: Container[str] = ()
+    blobs: BlobStore | None = None
     batch_id: str = ""
     _seq: int = 0
     _inputs_of_last: str = field(init=False)
@@ -130,15 +140,16 @@ class Submission:
         accepted, keyed = self._read_all(files)
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
-            known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
+            known = {} if self.force else self._known(connection, keyed)
             fresh = _sort_out(keyed, known, accepted)
             self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
-            reusable = {} if self.force else _transcripts(connection, [item.result_key for item in fresh])
+            reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
             failed = [self._refused_job(file, error) for file, error in refused]
             rows.insert_jobs(connection, self.batch_id, [*new, *failed])
+            self._keep_texts(connection, fresh, new)
         for (file, error), job in zip(refused, failed, strict=True):
             accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
         for item, job in zip(fresh, new, strict=True):
@@ -149,7 +160,7 @@ class Submission:
         """Tell what `add` would make of some files, without writing anything; a new job has no id then."""
         accepted, keyed = self._read_all(files)
         with self.database.read() as connection:
-            known = {} if self.force else _jobs_by_key(connection, [item.done_key for item in keyed])
+            known = {} if self.force else self._known(connection, keyed)
         for item in _sort_out(keyed, known, accepted):
             accepted[item.file.path] = item.accepted("submitted")
         return [accepted[file.path] for file in files]
@@ -169,6 +180,24 @@ class Submission:
             else:
                 keyed.append(item)
         return settled, keyed
+
+    def _known(self, connection: Connection, keyed: "Sequence[_Keyed]") -> "dict[tuple[str, str], list[_Known]]":
+        """Return the earlier jobs that did, or do, the same, by key and target."""
+        return _jobs_by_key(connection, [item.done_key for item in keyed], self.pipeline.nodes[-1].name)
+
+    def _reusable(self, connection: Connection, fresh: "Sequence[_Keyed]") -> dict[str, str]:
+        """Return the transcripts that only have to be delivered; sound is not kept once its job has ended."""
+        if self.force or self.pipeline.nodes[-1].definition.inputs != REUSABLE:
+            return {}
+        return _transcripts(connection, [item.result_key for item in fresh])
+
+    def _keep_texts(self, connection: Connection, fresh: "Sequence[_Keyed]", new: Sequence[NewJob]) -> None:
+        """Keep the texts that lie in no file: rows and messages only name them."""
+        for item, job in zip(fresh, new, strict=True):
+            if item.file.text is not None and self.blobs is not None:
+                artifact = self.blobs.store(item.file.text.encode(), TEXT, {"type": "text/plain"})
+                first = rows.step_run_id(job.id, self.pipeline.nodes[0].name)
+                rows.insert_artifact(connection, job.id, first, artifact)
 
     def _demand_room(self, connection: Connection, more: int) -> None:
         """Refuse a submission beyond the ceiling.
@@ -200,14 +229,14 @@ class Submission:
 
     def _new_job(self, connection: Connection, item: "_Keyed", transcript: str | None) -> NewJob:
         """Return the rows of a new job; one whose transcript is known only has to deliver it."""
-        options = dict(self.options)
+        options = self._options_of(item.file)
         last = self.pipeline.nodes[-1].name
         if item.file.target:
             options[last] = {
                 **options[last],
                 "target": encode_path(item.file.target),
                 "replace": self.force,
-                "known": _our_hashes(connection, item.file.target, options[last]["formats"]),
+                "known": _our_hashes(connection, item.file.target, self.pipeline.endings(options)),
             }
         done = frozenset(node.name for node in self.pipeline.nodes[:-1]) if transcript else frozenset()
         self._seq += 1
@@ -222,6 +251,7 @@ class Submission:
                 "name": display_name(item.file.name),
                 "size": item.size,
                 "mtime_ns": item.mtime_ns,
+                **({} if item.file.text is None else {"artifact": TEXT}),
             },
             source_name=display_name(item.file.name),
             step_runs=canvas.first_rows(
@@ -235,12 +265,14 @@ class Submission:
             expires_after_s=self.expires_after_s,
         )
 
-    def keys(self, digest: str) -> tuple[str, str]:
+    def keys(self, digest: str, file: InputFile | None = None) -> tuple[str, str]:
         """Return the done-key and the key of the transcript for an input with this SHA-256."""
-        return (
-            self.pipeline.key(digest, self.options),
-            self.pipeline.key(digest, self.options, up_to=self._inputs_of_last),
-        )
+        options = self.options if file is None else self._options_of(file)
+        return self.pipeline.key(digest, options), self.pipeline.key(digest, options, up_to=self._inputs_of_last)
+
+    def _options_of(self, file: InputFile) -> dict[str, Mapping[str, Any]]:
+        """Return the options of the batch, with what one input wants otherwise."""
+        return {name: {**values, **file.options.get(name, {})} for name, values in self.options.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +294,7 @@ class _Keyed:
         self.sha256 = content.sha256
         self.size = content.size
         self.mtime_ns = content.mtime_ns
-        self.done_key, self.result_key = submission.keys(content.sha256)
+        self.done_key, self.result_key = submission.keys(content.sha256, file)
 
     def accepted(
         self,
@@ -305,6 +337,9 @@ def _read(file: InputFile) -> _Content | InputError:
     """Return hash, size and time of a file, or why it cannot be read."""
     if file.error is not None:
         return file.error
+    if file.text is not None:
+        data = file.text.encode()
+        return _Content(sha256(data).hexdigest(), len(data), 0) if data else EmptyFile(f"{file.name} is empty")
     name = display_name(file.name)
     try:
         # O_NONBLOCK: what is a file now may have become a pipe, and opening one would wait for its writer for ever.
@@ -358,6 +393,8 @@ def _settled(
 
 def _look_again(file: InputFile, found: _Content | InputError) -> _Content | InputError:
     """Return what was found, unless the file has changed since."""
+    if file.text is not None:
+        return found
     try:
         status = Path(file.path).stat()
     except OSError as error:
@@ -380,7 +417,7 @@ def _still_written(file: InputFile) -> InputChanged:
     )
 
 
-def _jobs_by_key(connection: Connection, keys: Sequence[str]) -> dict[tuple[str, str], list[_Known]]:
+def _jobs_by_key(connection: Connection, keys: Sequence[str], last: str) -> dict[tuple[str, str], list[_Known]]:
     """Return the earlier jobs with these done-keys that are live or succeeded, by key and target, newest first."""
     found: dict[tuple[str, str], list[_Known]] = {}
     query = (
@@ -389,7 +426,7 @@ def _jobs_by_key(connection: Connection, keys: Sequence[str]) -> dict[tuple[str,
         .order_by(jobs.c.id.desc())
     )
     for row in connection.execute(query):
-        target = json.loads(row.options)["deliver"]["target"]
+        target = json.loads(row.options)[last]["target"]
         place = decode_path(target) if target else ""
         known = _Known(row.id, row.batch_id, row.state, json.loads(row.outputs) if row.outputs else ())
         found.setdefault((row.done_key, place), []).append(known)
@@ -415,9 +452,9 @@ def _is_intact(output: Mapping[str, Any]) -> bool:
         return False
 
 
-def _our_hashes(connection: Connection, target: str, formats: Sequence[str]) -> dict[str, str]:
+def _our_hashes(connection: Connection, target: str, endings: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 of the files that earlier jobs have written to this target, by format."""
-    if not any(Path(target + extension(name)).exists() for name in formats):
+    if not any(Path(target + ending).exists() for ending in endings):
         return {}
     hashes: dict[str, str] = {}
     query = select(jobs.c.outputs).where(

@@ -125,13 +125,17 @@ class PcmWriter:
         self.path, self._held = path, []
         return True
 
-    def discard(self) -> None:
-        """Close the writer and remove what it has written, after an error."""
+    def release(self) -> None:
+        """Close the writer after an error, and leave what it has written; what it only held is lost."""
         self._is_closed = True
         self._held = []
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def discard(self) -> None:
+        """Close the writer and remove what it has written, after an error."""
+        self.release()
         with contextlib.suppress(OSError):
             os.unlink(self.path)  # noqa: PTH108 - see above
 

@@ -43,7 +43,7 @@ _COMMANDS = {
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),
     "batch": ("voicejobs.cli.batch:batch", "List, show, watch, cancel, retry and export batches."),
-    "serve": ("voicejobs.cli.serve:serve", "Run workers, one for each device."),
+    "serve": ("voicejobs.cli.serve:serve", "Run workers, or the voice engine."),
     "models": ("voicejobs.cli.models:models", "List, pull, choose and verify model weights."),
     "config": ("voicejobs.cli.config:config", "Show, check and write the configuration."),
     "db": ("voicejobs.cli.db:db", "Migrate the database, or check it."),

@@ -1,6 +1,7 @@
-"""Which windows go into the next engine call: windows of many tasks, grouped by options, in two lanes.
+"""Which items go into the next engine call: those of many tasks, grouped by options, in two lanes.
 
-Pure bookkeeping without threads or clocks of its own; `pool.py` holds the lock around it.
+An item is a window of speech to recognise, or a text to speak. Pure bookkeeping without threads or clocks of its
+own; `pool.py` holds the lock around it.
 """
 
 import threading
@@ -8,35 +9,40 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from voicejobs.audio.types import Pcm, WindowResult
-from voicejobs.engines.base import RecogniseOptions
+from voicejobs.audio.types import Pcm, Sound, WindowResult
+from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import VoicejobsError
 
 Lane = Literal["interactive", "bulk"]
+Options = RecogniseOptions | SynthesiseOptions
+"""Options of a call; no two kinds meet in one batcher, since an engine does one thing."""
+Work = Pcm | str
+"""A window of speech to recognise, or a text to speak."""
+Result = WindowResult | Sound
 
 
 class Request:
-    """Hold the windows of one call of `recognise` by one task, and collect their results."""
+    """Hold the items of one call by one task, and collect their results."""
 
-    def __init__(self, windows: Sequence[Pcm], options: RecogniseOptions, lane: Lane, now: float) -> None:
+    def __init__(self, works: Sequence[Work], options: Options, lane: Lane, now: float) -> None:
         self.options = options
         self.lane: Lane = lane
         self.since = now
-        self.waiting = deque(Item(self, index, window) for index, window in enumerate(windows))
+        self.waiting = deque(Item(self, index, work) for index, work in enumerate(works))
         self.error: VoicejobsError | None = None
         self.done = threading.Event()
-        self._results: list[WindowResult | None] = [None] * len(windows)
-        self._missing = len(windows)
+        self._results: list[Result | None] = [None] * len(works)
+        self._missing = len(works)
         self._lock = threading.Lock()
 
     def take_all(self) -> list["Item"]:
-        """Remove and return all windows that wait."""
+        """Remove and return all items that wait."""
         items = list(self.waiting)
         self.waiting.clear()
         return items
 
-    def deliver(self, index: int, result: WindowResult) -> None:
-        """Take the result of one window; threads of several processes may do so at once."""
+    def deliver(self, index: int, result: Result) -> None:
+        """Take the result of one item; threads of several processes may do so at once."""
         with self._lock:
             self._results[index] = result
             self._missing -= 1
@@ -51,8 +57,8 @@ class Request:
                 self.error = error
                 self.done.set()
 
-    def results(self) -> list[WindowResult]:
-        """Return the results in the order of the windows.
+    def results(self) -> list[Result]:
+        """Return the results in the order of the items.
 
         Raises:
             VoicejobsError: the request failed.
@@ -63,22 +69,22 @@ class Request:
 
 
 class Item:
-    """Hold one window of a request; `failures` counts the processes that died of it while it was alone."""
+    """Hold one window or text of a request; `failures` counts the processes that died of it while it was alone."""
 
-    __slots__ = ("failures", "index", "request", "window")
+    __slots__ = ("failures", "index", "request", "work")
 
-    def __init__(self, request: Request, index: int, window: Pcm) -> None:
+    def __init__(self, request: Request, index: int, work: Work) -> None:
         self.request = request
         self.index = index
-        self.window = window
+        self.work = work
         self.failures = 0
 
 
 class Batcher:
     """Keep the requests that wait, in two lanes, and compose batches of them.
 
-    Interactive windows come first. Inside a lane requests take turns, first come first served, one window each, so
-    that the many windows of a long recording do not hold up a short one.
+    Interactive items come first. Inside a lane requests take turns, first come first served, one item each, so that
+    the many windows of a long recording do not hold up a short one.
     """
 
     def __init__(self) -> None:
@@ -88,11 +94,11 @@ class Batcher:
         return bool(self._lanes[0] or self._lanes[1])
 
     def add(self, request: Request) -> None:
-        """Queue the waiting windows of a request."""
+        """Queue the waiting items of a request."""
         self._lanes[request.lane == "bulk"].append(request)
 
     def withdraw(self, request: Request) -> None:
-        """Drop the windows of a request that still wait."""
+        """Drop the items of a request that still wait."""
         request.waiting.clear()
         lane = self._lanes[request.lane == "bulk"]
         if request in lane:
@@ -106,14 +112,14 @@ class Batcher:
         return waiting
 
     def fill(self, limit: int) -> tuple[int, float]:
-        """Return how many windows the next batch would hold, and since when its oldest waits."""
+        """Return how many items the next batch would hold, and since when its oldest waits."""
         options = self._first().options
         found = [request for lane in self._lanes for request in lane if request.options == options]
         count = sum(len(request.waiting) for request in found)
         return min(count, limit), min(request.since for request in found)
 
     def take(self, limit: int) -> list[Item]:
-        """Remove and return up to `limit` windows that share their options."""
+        """Remove and return up to `limit` items that share their options."""
         options = self._first().options
         batch: list[Item] = []
         while len(batch) < limit and (request := self._next(options)) is not None:
@@ -129,6 +135,6 @@ class Batcher:
         """Return the request whose turn it is."""
         return (self._lanes[0] or self._lanes[1])[0]
 
-    def _next(self, options: RecogniseOptions) -> Request | None:
+    def _next(self, options: Options) -> Request | None:
         """Return the first request with these options."""
         return next((request for lane in self._lanes for request in lane if request.options == options), None)

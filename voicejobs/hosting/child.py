@@ -15,13 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser, VoiceActivityDetector
+from voicejobs.engines.base import (
+    EngineSpec,
+    RecogniseOptions,
+    Recogniser,
+    SynthesiseOptions,
+    Synthesiser,
+    VoiceActivityDetector,
+)
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, Internal, OutOfMemory, VoicejobsError
 from voicejobs.hosting import wire
 from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
 _PR_SET_PDEATHSIG = 1
+Engine = Recogniser | Synthesiser | VoiceActivityDetector
 Answer = tuple[dict[str, Any], list[bytes | memoryview]]
 
 
@@ -31,7 +39,7 @@ def main(arguments: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _die_with_parent(int(arguments[1]), end)
     wire.prepare(end)
-    engine: Recogniser | VoiceActivityDetector | None = None
+    engine: Engine | None = None
     try:
         while True:
             header, body = wire.receive(end)
@@ -45,7 +53,7 @@ def main(arguments: list[str]) -> None:
         os._exit(0)
 
 
-def _load(header: dict[str, Any]) -> tuple[Recogniser | VoiceActivityDetector | None, Answer]:
+def _load(header: dict[str, Any]) -> tuple[Engine | None, Answer]:
     """Load the engine of the spec."""
     try:
         spec = EngineSpec.from_json(header["spec"])
@@ -59,7 +67,7 @@ def _load(header: dict[str, Any]) -> tuple[Recogniser | VoiceActivityDetector | 
         return None, _failure(error)
 
 
-def _answer(engine: Recogniser | VoiceActivityDetector | None, header: dict[str, Any], body: memoryview) -> Answer:
+def _answer(engine: Engine | None, header: dict[str, Any], body: memoryview) -> Answer:
     """Run one call; an error is an answer too."""
     try:
         return _run(engine, header, body)
@@ -67,7 +75,7 @@ def _answer(engine: Recogniser | VoiceActivityDetector | None, header: dict[str,
         return _failure(error)
 
 
-def _run(engine: Recogniser | VoiceActivityDetector | None, header: dict[str, Any], body: memoryview) -> Answer:
+def _run(engine: Engine | None, header: dict[str, Any], body: memoryview) -> Answer:
     """Call the method that the header names.
 
     Raises:
@@ -88,7 +96,29 @@ def _run(engine: Recogniser | VoiceActivityDetector | None, header: dict[str, An
         if len(results) != len(windows):
             raise Internal(f"the engine gave {len(results)} results for {len(windows)} windows")
         return {"ok": True, "results": [result.to_json() for result in results]}, []
+    if operation in {"synthesise", "voices"} and isinstance(engine, Synthesiser):
+        return _speak(engine, header)
     raise BadOption(f"this engine cannot answer {operation!r}")
+
+
+def _speak(engine: Synthesiser, header: dict[str, Any]) -> Answer:
+    """Speak texts, or tell of the voices.
+
+    Raises:
+        Internal: the engine gave another number of sounds than of texts.
+    """
+    if header["op"] == "voices":
+        return {"ok": True, "voices": [voice.to_json() for voice in engine.voices()]}, []
+    texts = header["texts"]
+    sounds = engine.synthesise(texts, SynthesiseOptions.from_json(header["options"]))
+    if len(sounds) != len(texts):
+        raise Internal(f"the engine gave {len(sounds)} sounds for {len(texts)} texts")
+    head = {
+        "ok": True,
+        "sizes": [len(sound.samples) for sound in sounds],
+        "rates_hz": [sound.rate_hz for sound in sounds],
+    }
+    return head, [wire.sound_bytes(sound) for sound in sounds]
 
 
 def _failure(error: Exception) -> Answer:

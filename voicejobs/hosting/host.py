@@ -10,8 +10,8 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from voicejobs.audio.types import Pcm, WindowResult
-from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions
+from voicejobs.audio.types import Pcm, Sound, WindowResult
+from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, ShuttingDown
 from voicejobs.hosting.batcher import Lane
@@ -49,6 +49,28 @@ class HostedRecogniser:
     def detect_language(self, window: Pcm) -> tuple[str, float]:
         """Return the ISO 639-1 code of the speech in `window` and its probability 0..1."""
         return self._pool.call(lambda process: process.detect_language(window))
+
+
+class HostedSynthesiser:
+    """Fulfil `Synthesiser` with the engine processes of a pool, for one task."""
+
+    def __init__(self, pool: EnginePool, lane: Lane, cancelled: Callable[[], bool]) -> None:
+        self._pool = pool
+        self._lane: Lane = lane
+        self._cancelled = cancelled
+
+    @property
+    def processes(self) -> int:
+        """Return how many engine processes may work on the texts of one call at the same time."""
+        return self._pool.size
+
+    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
+        """Return the sound of each text, in order; errors as in `EnginePool.recognise`."""
+        return self._pool.synthesise(texts, options, self._lane, self._cancelled)
+
+    def voices(self) -> list[Voice]:
+        """Return the voices, the default first."""
+        return self._pool.call(lambda process: process.voices())
 
 
 class HostedDetector:
@@ -90,6 +112,12 @@ class EngineHost:
             BadOption: the engine does something else.
         """
         return HostedRecogniser(self._pool(spec, "recogniser"), lane, cancelled)
+
+    def synthesiser(
+        self, spec: EngineSpec, *, lane: Lane = "bulk", cancelled: Callable[[], bool] = _never
+    ) -> HostedSynthesiser:
+        """Return a synthesiser whose texts are shared among the engine processes; as `recogniser` otherwise."""
+        return HostedSynthesiser(self._pool(spec, "synthesiser"), lane, cancelled)
 
     def vad(self, spec: EngineSpec) -> HostedDetector:
         """Return a voice activity detector; errors as in `recogniser`."""

@@ -5,10 +5,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from voicejobs.audio.types import Pcm, WindowResult
-from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions
+from voicejobs.audio.types import Pcm, Sound, WindowResult
+from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import (
     Cancelled,
     EngineCrash,
@@ -18,7 +18,7 @@ from voicejobs.errors import (
     ShuttingDown,
     VoicejobsError,
 )
-from voicejobs.hosting.batcher import Batcher, Item, Lane, Request
+from voicejobs.hosting.batcher import Batcher, Item, Lane, Request, Result
 from voicejobs.hosting.doubt import is_doubtful
 from voicejobs.hosting.process import EngineProcess
 from voicejobs.hosting.spawner import Spawner
@@ -44,10 +44,11 @@ class PoolPlan:
 
 
 class EnginePool:
-    """Share up to `size` engine processes among the threads that call `recognise`.
+    """Share up to `size` engine processes among the threads that call `recognise` or `synthesise`.
 
     A call that finds a free process and nobody waiting does its own socket I/O, with no other thread involved.
-    Otherwise its windows queue in the batcher, from which up to `size` threads serve the processes.
+    Otherwise its windows (or texts: they are treated alike) queue in the batcher, from which up to `size` threads
+    serve the processes.
     """
 
     def __init__(self, plan: PoolPlan, spawner: Spawner) -> None:
@@ -93,15 +94,17 @@ class EnginePool:
             ShuttingDown: the pool was closed.
             VoicejobsError: what the engine raised for one of these windows.
         """
-        request = Request(windows, options, lane, time.monotonic())
         if not windows:
             return []
-        process = self._seize(request)
-        if process is not None:
-            self._serve(process, request.take_all())
-        else:
-            self._wait(request, cancelled)
-        return request.results()
+        return cast("list[WindowResult]", self._run_all(Request(windows, options, lane, time.monotonic()), cancelled))
+
+    def synthesise(
+        self, texts: Sequence[str], options: SynthesiseOptions, lane: Lane, cancelled: Callable[[], bool]
+    ) -> list[Sound]:
+        """Return the sound of each text, in order; errors as in `recognise`."""
+        if not texts:
+            return []
+        return cast("list[Sound]", self._run_all(Request(texts, options, lane, time.monotonic()), cancelled))
 
     def call(self, method: Callable[[EngineProcess], T]) -> T:
         """Run `method` on any process, as soon as one is free; once more in a fresh one if the first dies of it.
@@ -248,6 +251,15 @@ class EnginePool:
 
     # ---- calls
 
+    def _run_all(self, request: Request, cancelled: Callable[[], bool]) -> list[Result]:
+        """Return the results of a request, which this thread works for itself where it can."""
+        process = self._seize(request)
+        if process is not None:
+            self._serve(process, request.take_all())
+        else:
+            self._wait(request, cancelled)
+        return request.results()
+
     def _wait(self, request: Request, cancelled: Callable[[], bool]) -> None:
         """Wait until a queued request has ended."""
         try:
@@ -318,18 +330,18 @@ class EnginePool:
                     _fail(part, self._reason(error))
                 return
             try:
-                results = process.recognise([item.window for item in items], items[0].request.options)
+                results = process.run([item.work for item in items], items[0].request.options)
             except VoicejobsError as error:
                 todo += self._after_failure(process, items, error)
             else:
                 todo += self._deliver(items, results)
 
-    def _deliver(self, items: list[Item], results: list[WindowResult]) -> list[list[Item]]:
+    def _deliver(self, items: list[Item], results: Sequence[Result]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""
         again: list[list[Item]] = []
         doubting = self._plan.facts.doubt and len(items) > 1
         for item, result in zip(items, results, strict=True):
-            if doubting and is_doubtful(samples_to_seconds(item.window.size), result):
+            if doubting and isinstance(result, WindowResult) and is_doubtful(_seconds(item), result):
                 again.append([item])
             else:
                 item.request.deliver(item.index, result)
@@ -357,6 +369,11 @@ def _fail(items: Sequence[Item], error: VoicejobsError) -> None:
     """End the requests of these windows."""
     for item in items:
         item.request.fail(error)
+
+
+def _seconds(item: Item) -> float:
+    """Return the length of a window."""
+    return samples_to_seconds(len(item.work))
 
 
 def _closing() -> ShuttingDown:

@@ -8,13 +8,13 @@ import subprocess
 import time
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from voicejobs.audio.types import Pcm, WindowResult
-from voicejobs.engines.base import EngineSpec, RecogniseOptions
+from voicejobs.audio.types import Pcm, Sound, WindowResult
+from voicejobs.engines.base import EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.errors import EngineCrash, EngineTimeout
 from voicejobs.hosting import wire
 from voicejobs.hosting.spawner import Spawner
@@ -73,6 +73,14 @@ class EngineProcess:
             self.stop()
             raise
 
+    def run(
+        self, works: Sequence[Pcm | str], options: RecogniseOptions | SynthesiseOptions
+    ) -> Sequence[WindowResult | Sound]:
+        """Run one batch of windows or of texts, as the options say; errors as in `recognise`."""
+        if isinstance(options, RecogniseOptions):
+            return self.recognise(cast("Sequence[Pcm]", works), options)
+        return self.synthesise(cast("Sequence[str]", works), options)
+
     def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
         """Run one batch.
 
@@ -83,6 +91,17 @@ class EngineProcess:
         timeout_s = self._call_timeout_s * len(windows)
         answer, _ = self._exchange(header, [wire.to_bytes(window) for window in windows], timeout_s)
         return [WindowResult.from_json(result) for result in answer["results"]]
+
+    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
+        """Speak one batch of texts; errors as in `recognise`."""
+        header = {"op": "synthesise", "texts": list(texts), "options": _options_json(options)}
+        answer, body = self._exchange(header, (), self._call_timeout_s * len(texts))
+        return wire.split_sounds(body, answer["sizes"], answer["rates_hz"])
+
+    def voices(self) -> list[Voice]:
+        """Ask for the voices; errors as in `recognise`."""
+        answer, _ = self._exchange({"op": "voices"}, (), self._call_timeout_s)
+        return [Voice.from_json(voice) for voice in answer["voices"]]
 
     def detect_language(self, window: Pcm) -> tuple[str, float]:
         """Ask for the language of one window; errors as in `recognise`."""
@@ -183,6 +202,6 @@ def _kill(popen: "subprocess.Popen[bytes]") -> None:
 
 
 @lru_cache(maxsize=64)
-def _options_json(options: RecogniseOptions) -> dict[str, Any]:
+def _options_json(options: RecogniseOptions | SynthesiseOptions) -> dict[str, Any]:
     """Return the JSON values of options, which many calls share."""
     return options.to_json()

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.audio.types import Pcm
+from voicejobs.audio.types import Pcm, Sound
 from voicejobs.errors import Internal, VoicejobsError
 
 _PREFIX = struct.Struct("<II")
@@ -77,6 +77,18 @@ def split_windows(body: memoryview, sizes: Sequence[int]) -> list[Pcm]:
     samples = np.frombuffer(body, np.int16)
     ends = np.cumsum(sizes)
     return [samples[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def sound_bytes(sound: Sound) -> memoryview:
+    """Return the samples of a sound as bytes, without a copy where they lie in one piece."""
+    return np.ascontiguousarray(sound.samples, dtype=np.float32).data.cast("B")
+
+
+def split_sounds(body: memoryview, sizes: Sequence[int], rates_hz: Sequence[int]) -> list[Sound]:
+    """Return the sounds of `sizes` samples that lie behind one another in `body`."""
+    samples = np.frombuffer(body, np.float32)
+    ends = np.cumsum(sizes)
+    return [Sound(samples[end - size : end], rate_hz) for size, end, rate_hz in zip(sizes, ends, rates_hz, strict=True)]
 
 
 def error_from_json(data: dict[str, Any]) -> VoicejobsError:

@@ -6,6 +6,8 @@ from hashlib import sha256
 from json import dumps
 from typing import Any
 
+from voicejobs import formats
+from voicejobs.audio import encode
 from voicejobs.errors import BadOption, UnknownPipeline
 from voicejobs.steps.registry import StepDefinition, step
 
@@ -102,6 +104,15 @@ class Pipeline:
             raise BadOption(f"The pipeline {self.name!r} has no node {unknown[0]!r}")
         return {node.name: node.definition.options(given.get(node.name, {})) for node in self.nodes}
 
+    def endings(self, options: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Return the endings of the files that a job writes beside its target."""
+        last = self.nodes[-1]
+        wanted = options[last.name]
+        if last.definition.inputs[-1] != "sounds":
+            return [formats.extension(name) for name in wanted["formats"]]
+        sounds = [encode.extension(name) for name in wanted["formats"]]
+        return sounds + [formats.extension(name) for name in wanted["captions"]]
+
     def key(self, input_sha256: str, options: Mapping[str, Mapping[str, Any]], *, up_to: str = "") -> str:
         """Return the done-key: SHA-256 over input, step names and versions, and the options that matter.
 
@@ -127,7 +138,39 @@ TRANSCRIBE = Pipeline(
     ),
 )
 
-_BUILT_IN = {pipeline.name: pipeline for pipeline in (TRANSCRIBE,)}
+SPEAK = Pipeline(
+    "speak",
+    1,
+    (
+        Node("plan_text", "plan_text", (SOURCE,)),
+        Node("synthesise", "synthesise", ("plan_text",), fan_out="plan_text"),
+        Node("join", "join", ("plan_text", "synthesise")),
+    ),
+)
+
+DUB = Pipeline(
+    "dub",
+    1,
+    (
+        Node("plan_captions", "plan_captions", (SOURCE,)),
+        Node("synthesise", "synthesise", ("plan_captions",), fan_out="plan_captions"),
+        Node("join", "join", ("plan_captions", "synthesise")),
+    ),
+)
+
+TRANSCRIBE_SPEAK = Pipeline(
+    "transcribe+speak",
+    1,
+    (
+        Node("prepare", "prepare", (SOURCE,)),
+        Node("recognise", "recognise", ("prepare",), fan_out="prepare"),
+        Node("retell", "retell", ("prepare", "recognise")),
+        Node("synthesise", "synthesise", ("retell",), fan_out="retell"),
+        Node("join", "join", ("retell", "synthesise")),
+    ),
+)
+
+_BUILT_IN = {pipeline.name: pipeline for pipeline in (TRANSCRIBE, SPEAK, DUB, TRANSCRIBE_SPEAK)}
 
 
 def pipeline(name: str) -> Pipeline:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from voicejobs.errors import BadOption, UnknownStep
 
-Kind = Literal["source", "audio", "pieces", "transcript", "files"]
+Kind = Literal["source", "audio", "pieces", "transcript", "text", "sounds", "files"]
 """What can pass between steps; a pipeline that connects different kinds is refused."""
 
 
@@ -17,7 +17,7 @@ class StepDefinition:
     Args:
         name: also the last part of its task name.
         version: raised when the same input and options would give another output; part of the done-key.
-        queue: queue class: `cpu`, or `asr` for steps that wait for a recogniser.
+        queue: queue class: `cpu`, or `asr` and `tts` for steps that wait for a recogniser or a synthesiser.
         inputs: kind of each input.
         output: kind of its output.
         defaults: every option with its default; options without a default do not exist.
@@ -144,6 +144,90 @@ DELIVER = register(
         inputs=("audio", "pieces"),
         output="files",
         defaults={"formats": ["txt"], "render": {}, "target": "", "replace": False, "known": {}},
+        cosmetic=frozenset({"target", "replace", "known"}),
+    )
+)
+
+_LINES = {"max_chars": 240, "sentence_pause_s": 0.25, "paragraph_pause_s": 0.6}
+"""How a text is cut into lines, see `voicejobs.text.plan_pieces`."""
+
+PLAN_TEXT = register(
+    StepDefinition(
+        name="plan_text",
+        version=1,
+        queue="cpu",
+        inputs=("source",),
+        output="text",
+        defaults={**_LINES, "language": "en", "markup": "auto"},
+        is_cheap=True,
+    )
+)
+PLAN_CAPTIONS = register(
+    StepDefinition(
+        name="plan_captions",
+        version=1,
+        queue="cpu",
+        inputs=("source",),
+        output="text",
+        defaults={**_LINES, "language": "en"},
+        is_cheap=True,
+    )
+)
+RETELL = register(
+    StepDefinition(
+        name="retell",
+        version=1,
+        queue="cpu",
+        inputs=("audio", "pieces"),
+        output="text",
+        defaults={**_LINES, "language": None, "replace": [], "keep_times": False},
+        is_cheap=True,
+    )
+)
+SYNTHESISE = register(
+    StepDefinition(
+        name="synthesise",
+        version=1,
+        queue="tts",
+        inputs=("text",),
+        output="sounds",
+        defaults={
+            "engine": "piper",
+            "model": "en_US-joe-medium",
+            "model_sha256": "",
+            "device": "auto",
+            "threads": 0,
+            "batch_size": 0,
+            "voice": "",
+            "speed": 1.0,
+            "seed": None,
+            "mode": "",
+            "instruct": "",
+            "prompt_text": "",
+            "prompt_audio": "",
+            "max_speed": 1.5,
+            "verify": {},
+        },
+        cosmetic=frozenset({"device", "threads", "batch_size"}),
+    )
+)
+JOIN = register(
+    StepDefinition(
+        name="join",
+        version=1,
+        queue="cpu",
+        inputs=("text", "sounds"),
+        output="files",
+        defaults={
+            "formats": ["wav"],
+            "sample_rate_hz": 0,
+            "crossfade_ms": 10.0,
+            "captions": [],
+            "render": {},
+            "target": "",
+            "replace": False,
+            "known": {},
+        },
         cosmetic=frozenset({"target", "replace", "known"}),
     )
 )

@@ -1,15 +1,19 @@
 """Configure a Celery application and register the tasks on it; the module-level application is in workers/."""
 
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 from celery import Celery, Task
 
 from voicejobs.messages import QUEUE_CLASSES, queue_name, task_name
 from voicejobs.settings import Settings
-from voicejobs.tasks.base import run_step
+from voicejobs.tasks import speaking, steps
+from voicejobs.tasks.base import Body, run_step
 from voicejobs.tasks.runtime import Place, Runtime
-from voicejobs.tasks.steps import BODIES
+
+BODIES: Mapping[str, Body] = {**steps.BODIES, **speaking.BODIES}
+"""The body of the task of each step."""
 
 
 def configure(app: Celery, broker_url: str) -> None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,32 +35,50 @@ def deliver_files(transcript: Transcript, options: Mapping[str, Any], lease: Lea
     chosen = RenderOptions.from_json(options.get("render", {}))  # jobs of earlier versions have none
     rendered = [(name, Path(stem + extension(name)), render(transcript, name, chosen)) for name in options["formats"]]
     for name, path, data in rendered:
-        _demand_free(path, data, options)
-        for earlier in range(1, lease.fence):  # left by a worker that was killed in mid-write
-            _part(path, name, lease, earlier).unlink(missing_ok=True)
+        demand_free(path, sha256(data).hexdigest(), options)
+        remove_parts(path, name, lease)
     files = []
     for name, path, data in rendered:
-        write_atomic(path, data, mode=FILE_MODE & ~_umask(), part=_part(path, name, lease, lease.fence))
+        write_atomic(path, data, mode=file_mode(), part=part_of(path, name, lease, lease.fence))
         files.append({"format": name, **encode_path(path), "sha256": sha256(data).hexdigest(), "size": len(data)})
     return files
 
 
-def _part(path: Path, name: str, lease: Lease, fence: int) -> Path:
+def part_of(path: Path, name: str, lease: Lease, fence: int) -> Path:
     """Return the temporary name of an output: each claim has its own, so that a zombie writes into no other's."""
     return path.parent / f".voicejobs-{lease.job_id}-{fence}.{name}.part"
 
 
-def _demand_free(path: Path, data: bytes, options: Mapping[str, Any]) -> None:
-    """Refuse to replace somebody else's file."""
+def remove_parts(path: Path, name: str, lease: Lease) -> None:
+    """Remove what workers that were killed in mid-write have left of an output."""
+    for earlier in range(1, lease.fence):
+        part_of(path, name, lease, earlier).unlink(missing_ok=True)
+
+
+def demand_free(path: Path, digest: str, options: Mapping[str, Any]) -> None:
+    """Refuse to replace somebody else's file with one of this SHA-256.
+
+    Raises:
+        OutputExists: there is one, of other content.
+        DiskFull, OutputUnwritable: nobody can tell.
+    """
     try:
-        present = path.read_bytes()
+        with path.open("rb") as file:
+            if options["replace"]:
+                return
+            present = file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         return
     except OSError as error:
         raise map_os_error(error, path) from error
-    if options["replace"] or present == data or sha256(present).hexdigest() in options["known"].values():
+    if present == digest or present in options["known"].values():
         return
     raise OutputExists(f"{display_name(path)} is there already, and voicejobs did not write it")
+
+
+def file_mode() -> int:
+    """Return the permissions of output files: those that other programs would give them."""
+    return FILE_MODE & ~_umask()
 
 
 @cache

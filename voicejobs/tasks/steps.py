@@ -248,7 +248,7 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
     params: tuple[tuple[str, Any], ...] = ()
     if options["batch_size"]:
         params = (("max_batch", options["batch_size"]),)
-    if options["engine"] == "fake":
+    if options["engine"] in {"fake", "fake_voice"}:
         params = (
             *params,
             ("cost_base_s", settings.fake_cost_base_s),
@@ -259,7 +259,7 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
         engine=options["engine"],
         model=options["model"],
         device=device,
-        compute_type=options["compute_type"],
+        compute_type=options.get("compute_type", ""),
         threads=options["threads"] or 1,
         memory_fraction=0.0 if device == "cpu" else place.memory_fraction,
         memory_bytes=0 if device == "cpu" else place.memory_bytes,
@@ -285,7 +285,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     if known:
         transcript = Transcript.from_json(json.loads(artifacts.load(runtime.database, runtime.blobs, known)))
     else:
-        transcript = _transcript(lease)
+        transcript = transcript_of(lease)
     hold.allow(transcript.duration_s)
     hold.check()
     files = deliver_files(transcript, lease.options["deliver"], lease)
@@ -308,7 +308,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     )
 
 
-def _transcript(lease: Lease) -> Transcript:
+def transcript_of(lease: Lease) -> Transcript:
     """Build the transcript from what the shards heard."""
     audio = next(lease.outputs("prepare"))
     pieces = [

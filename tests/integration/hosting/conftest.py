@@ -1,3 +1,4 @@
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ MakeHost = Callable[..., EngineHost]
 def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Install the package of test engines, for this process and its children."""
     monkeypatch.syspath_prepend(str(PLUGIN))
-    monkeypatch.setenv("PYTHONPATH", str(PLUGIN))
+    monkeypatch.setenv("PYTHONPATH", str(PLUGIN), prepend=os.pathsep)
     registry.refresh()
     yield
     monkeypatch.undo()

@@ -4,11 +4,14 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from voicejobs.audio.types import Pcm, Segment, WindowResult
-from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
+import numpy as np
+
+from voicejobs.audio.types import Pcm, Segment, Sound, WindowResult
+from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
 
 NOT_AN_ENGINE = 3
 DIE, HANG, MEMORY, ERROR, LOST_IN_BATCH, DIE_ONCE, SLOW = range(1, 8)
@@ -83,3 +86,30 @@ class FaultyEngine:
             return WindowResult((), "mi")
         segment = Segment(0.0, window.size / 16000, f" {window[1]}", tokens=(batch, os.getpid()))
         return WindowResult((segment,), "mi")
+
+
+class FaultyVoice(FaultyEngine):
+    """Answer `<order> <number>` with three samples: the number, the batch size and the process id; orders as above."""
+
+    name: ClassVar[str] = "faulty_voice"
+
+    @classmethod
+    def facts(cls, spec: EngineSpec) -> EngineFacts:
+        """Return the facts, as the parameters want them."""
+        return replace(super().facts(spec), kind="synthesiser")
+
+    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
+        """Do what the texts say."""
+        if len(texts) > self._params.get("memory_for", 1000):
+            raise RuntimeError("CUDA failed with error out of memory")
+        time.sleep(self._params.get("call_s", 0.0))
+        for text in texts:
+            self._act(int(text.split()[0]))
+        return [
+            Sound(np.array([int(text.split()[1]), len(texts), os.getpid()], np.float32), 8000 + int(text.split()[1]))
+            for text in texts
+        ]
+
+    def voices(self) -> list[Voice]:
+        """Return one voice."""
+        return [Voice("only", ("mi",), 8000)]

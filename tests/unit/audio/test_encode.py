@@ -1,0 +1,112 @@
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile as sf
+from numpy.typing import NDArray
+
+from voicejobs.audio.encode import FORMATS, Encoder, encode, encoded_rate_hz, extension, resampled, to_pcm
+from voicejobs.errors import BadOption
+
+RATE_HZ = 22_050
+TONE = (0.5 * np.sin(np.arange(3 * RATE_HZ) * 2 * np.pi * 440 / RATE_HZ)).astype(np.float32)
+
+
+def blocks(sound: NDArray[np.float32], size: int = 4_001) -> list[NDArray[np.float32]]:
+    """Return a sound in blocks of an odd size."""
+    return [sound[start : start + size] for start in range(0, len(sound), size)]
+
+
+def write(path: Path, name: str, rate_hz: int = RATE_HZ, samples: int | None = None) -> Path:
+    """Encode the tone to a file."""
+    with path.open("wb") as file:
+        encoder = Encoder(file, name, rate_hz, samples)
+        for block in blocks(TONE):
+            encoder.write(block)
+        encoder.close()
+    return path
+
+
+@pytest.mark.parametrize("name", ["wav", "flac"])
+def test_formats_without_loss_keep_every_sample(name: str, tmp_path: Path) -> None:
+    """What a reader finds is what was given, rounded to 16 bits; the header tells rate, length and channels."""
+    path = write(tmp_path / f"a{extension(name)}", name, samples=len(TONE))
+    found, rate = sf.read(path, dtype="int16")
+    assert (rate, found.ndim, len(found)) == (RATE_HZ, 1, len(TONE))
+    assert np.array_equal(found, to_pcm(TONE))
+
+
+def test_pcm_is_the_bare_samples(tmp_path: Path) -> None:
+    """16-bit little-endian, nothing else; what is too loud is clipped."""
+    path = write(tmp_path / "a.pcm", "pcm")
+    assert np.array_equal(np.frombuffer(path.read_bytes(), "<i2"), to_pcm(TONE))
+    assert list(to_pcm(np.array([2.0, -2.0, 0.0], np.float32))) == [32767, -32767, 0]
+
+
+@pytest.mark.parametrize(("name", "rate_hz", "kept_hz"), [("mp3", 22_050, 22_050), ("opus", 22_050, 24_000)])
+def test_formats_with_loss_sound_the_same(name: str, rate_hz: int, kept_hz: int, tmp_path: Path) -> None:
+    """The tone comes back at its pitch, level and length, at the next rate that the format knows."""
+    path = write(tmp_path / f"a.{name}", name, rate_hz)
+    found, rate = sf.read(path, dtype="float32")
+    assert rate in {kept_hz, 48_000}
+    assert len(found) / rate == pytest.approx(3.0, abs=0.1)
+    middle = found[rate // 2 : rate * 2]
+    spectrum = np.abs(np.fft.rfft(middle))
+    assert float(np.argmax(spectrum)) * rate / len(middle) == pytest.approx(440, abs=2)
+    assert float(np.sqrt(2 * np.mean(np.square(middle)))) == pytest.approx(0.5, abs=0.03)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_streams_decode_without_their_end_known(name: str) -> None:
+    """Bytes come while blocks go in, and a reader of the stream finds the whole tone."""
+    parts = list(encode(blocks(TONE), RATE_HZ, name))
+    assert len(parts) > 1
+    data = b"".join(parts)
+    if name == "pcm":
+        assert np.array_equal(np.frombuffer(data, "<i2"), to_pcm(TONE))
+        return
+    import av
+
+    with av.open(io.BytesIO(data)) as container:
+        frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
+        rate = container.streams.audio[0].rate
+    assert sum(map(len, frames)) / rate == pytest.approx(3.0, abs=0.1)
+
+
+def test_the_header_of_a_wav_is_right_beyond_four_gigabytes() -> None:
+    """Such a file is RF64, whose own chunk holds the lengths; one byte fewer than the limit is an ordinary file."""
+    samples = 3 * 1024**3
+    sink = io.BytesIO()
+    Encoder(sink, "wav", RATE_HZ, samples)
+    head = sink.getvalue()
+    assert (head[:4], head[8:16], len(head)) == (b"RF64", b"WAVEds64", 80)
+    assert struct.unpack("<QQQ", head[20:44]) == (72 + samples * 2, samples * 2, samples)
+    small = io.BytesIO()
+    Encoder(small, "wav", RATE_HZ, (0xFFFFFFFF - 36) // 2)
+    assert small.getvalue()[:4] == b"RIFF"
+
+
+def test_a_reader_takes_the_large_header(tmp_path: Path) -> None:
+    """A sparse file of more than four gigabytes with that header is read with its full length."""
+    samples = (0xFFFFFFFF // 2) + 1_000
+    path = tmp_path / "large.wav"
+    with path.open("wb") as file:
+        Encoder(file, "wav", RATE_HZ, samples)
+        file.truncate(80 + samples * 2)
+    assert sf.info(path).frames == samples
+
+
+def test_resampling_keeps_time() -> None:
+    """At another rate the sound is as long, to the sample, however it was cut into blocks."""
+    found = np.concatenate(list(resampled(blocks(TONE), RATE_HZ, 16_000)))
+    assert len(found) == -(-len(TONE) * 16_000 // RATE_HZ)
+    assert float(np.max(np.abs(found[1000:-1000]))) == pytest.approx(0.5, abs=0.01)
+
+
+def test_what_nobody_can_encode_is_refused() -> None:
+    """Unknown formats and rates are errors that name what there is."""
+    for name, rate_hz in (("aac", 16_000), ("wav", 100), ("wav", 1_000_000)):
+        with pytest.raises(BadOption):
+            encoded_rate_hz(name, rate_hz)

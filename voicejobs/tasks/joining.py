@@ -1,0 +1,252 @@
+"""The body of the task that joins spoken lines, and the files that it writes: two passes, in flat memory."""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from hashlib import file_digest, sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from voicejobs import formats
+from voicejobs.audio import encode
+from voicejobs.audio.encode import Block, Encoder, resampled
+from voicejobs.audio.pcm import read_window
+from voicejobs.audio.types import Segment, Span, Transcript
+from voicejobs.errors import AudioGone, Internal, NotFound
+from voicejobs.formats import RenderOptions, render
+from voicejobs.pipelines.pipeline import pipeline
+from voicejobs.steps.join import Joiner, JoinOptions, Meter, Take, louder
+from voicejobs.steps.lines import Line
+from voicejobs.steps.registry import JOIN
+from voicejobs.store.blobs import map_os_error, sync_folder
+from voicejobs.store.jobs import NewResult
+from voicejobs.store.leases import Lease
+from voicejobs.store.paths import decode_path, encode_path
+from voicejobs.tasks.base import Product
+from voicejobs.tasks.delivery import demand_free, file_mode, part_of, remove_parts
+from voicejobs.tasks.keeper import Hold
+from voicejobs.tasks.runtime import Runtime
+from voicejobs.units import samples_to_seconds
+
+_FULL_SCALE = np.float32(32_767.0)
+
+
+def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
+    """Join the lines of all shards, and write sound and captions."""
+    options = JOIN.options(lease.options[lease.node])
+    spoken = _Lines(lease)
+    hold.allow(spoken.seconds)
+    rate_hz = options["sample_rate_hz"] or spoken.rate_hz
+    wanted = JoinOptions(crossfade_ms=options["crossfade_ms"])
+    meter, joiner = Meter(), Joiner(spoken.rate_hz, wanted)
+    for _ in meter.through(resampled(joiner.blocks(spoken.takes(hold)), spoken.rate_hz, rate_hz)):
+        pass
+    transcript = _transcript(lease, spoken, joiner, samples_to_seconds(meter.samples, rate_hz))
+
+    def blocks() -> Iterator[Block]:
+        again = Joiner(spoken.rate_hz, wanted).blocks(spoken.takes(hold))
+        return louder(resampled(again, spoken.rate_hz, rate_hz), meter.gain)
+
+    files = _write(lease, options, transcript, _Sound(blocks, rate_hz, meter.samples)) if options["target"] else []
+    artifact = runtime.blobs.store(transcript.dump(), "captions", {"type": "application/json"})
+    result = NewResult(
+        result_key=lease.result_key or "",
+        artifact_id="",
+        language=transcript.language,
+        duration_s=transcript.duration_s,
+        words=len(transcript.text.split()),
+        text=transcript.text,
+    )
+    return Product(
+        output={"files": files, "warnings": list(spoken.findings())},
+        audio_s=transcript.duration_s,
+        progress_s=transcript.duration_s,
+        artifacts=[artifact],
+        result=result,
+        files=files,
+    )
+
+
+class _Lines:
+    """Read what the shards of a job have spoken, line by line."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+        self._planned, self._node = pipeline(lease.pipeline).node(lease.node).inputs
+        self.language: str = next(lease.outputs(self._planned))["language"]
+        rates = set()
+        samples = 0
+        for shard in self._shards():
+            rates.add(shard["rate_hz"])
+            samples += sum(sum(part["sizes"]) for part in shard["parts"])
+        if len(rates) != 1:
+            raise Internal(f"the shards were spoken at {len(rates)} sampling rates")
+        self.rate_hz: int = rates.pop()
+        self.seconds = samples_to_seconds(samples, self.rate_hz)
+
+    def _shards(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the outputs of the shards."""
+        return self._lease.outputs(self._node)
+
+    def lines(self) -> Iterator[tuple[Line, Mapping[str, Any]]]:
+        """Yield each line with what should be known of it."""
+        for shard in self._shards():
+            facts = [one for part in shard["parts"] for one in part["facts"]]
+            yield from zip(map(Line.from_json, shard["lines"]), facts, strict=True)
+
+    def takes(self, hold: Hold) -> Iterator[Take]:
+        """Yield the sound of each line.
+
+        Raises:
+            AudioGone: a file is not there any more, or not whole.
+        """
+        for shard in self._shards():
+            lines = map(Line.from_json, shard["lines"])
+            for part in shard["parts"]:
+                place = 0
+                for size in part["sizes"]:
+                    hold.check()
+                    line = next(lines)
+                    yield Take(self._read(part["file"], Span(place, place + size)), line.pause_after_s, line.starts_s)
+                    place += size
+
+    def _read(self, path: str, span: Span) -> Block:
+        """Return the samples of a line."""
+        try:
+            return read_window(path, span) / _FULL_SCALE
+        except (NotFound, Internal) as error:
+            raise AudioGone(f"The sound of {self._lease.source['name']} is gone") from error
+
+    def findings(self) -> Iterator[dict[str, Any]]:
+        """Yield what a user should know: lines that do not fit their room, and lines that were not understood."""
+        options = self._lease.options[self._node]
+        limit = (options.get("verify") or {}).get("max_cer", 1.0)
+        for number, (line, facts) in enumerate(self.lines()):
+            if "over_s" in facts:
+                yield {"code": "does_not_fit", "line": number, "text": line.text, "over_s": facts["over_s"]}
+            if facts.get("cer", 0.0) > limit:
+                yield {"code": "not_understood", "line": number, "text": line.text, "cer": facts["cer"]}
+
+
+def _transcript(lease: Lease, spoken: _Lines, joiner: Joiner, duration_s: float) -> Transcript:
+    """Return the text that was spoken, a segment for each line."""
+    options = lease.options[pipeline(lease.pipeline).node(lease.node).inputs[1]]
+    segments = tuple(
+        Segment(start_s, min(end_s, duration_s), f" {line.text}")
+        for (line, _), (start_s, end_s) in zip(spoken.lines(), joiner.times_s, strict=True)
+    )
+    return Transcript(
+        segments=segments,
+        language=spoken.language,
+        duration_s=duration_s,
+        engine=options["engine"],
+        model=options["model"],
+        model_sha256=options["model_sha256"],
+        source_name=str(lease.source.get("name", "")),
+        source_sha256=lease.input_sha256 or "",
+        options={"voice": options["voice"], "speed": options["speed"]},
+        warnings=tuple(sorted({finding["code"] for finding in spoken.findings()})),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """Hold what is written: a source of blocks that can be asked again, their rate, and how many samples they have."""
+
+    blocks: Any
+    rate_hz: int
+    samples: int
+
+
+@dataclass(slots=True)
+class _File:
+    """Name an output, its temporary name, and what is in it."""
+
+    format: str
+    path: Path
+    part: Path
+    sha256: str = ""
+    size: int = 0
+
+    def described(self) -> dict[str, Any]:
+        """Return what the job says of it."""
+        return {"format": self.format, **encode_path(self.path), "sha256": self.sha256, "size": self.size}
+
+
+def _write(lease: Lease, options: Mapping[str, Any], transcript: Transcript, sound: _Sound) -> list[dict[str, Any]]:
+    """Write every file under a temporary name, and give them their own once all are whole and none is in the way.
+
+    Raises:
+        OutputExists: another file is in the way; nothing was replaced then.
+        DiskFull, OutputUnwritable: as their names say.
+    """
+    stem = decode_path(options["target"])
+    files = [_file(stem, name, encode.extension(name), lease) for name in options["formats"]]
+    captions = [_file(stem, name, formats.extension(name), lease) for name in options["captions"]]
+    try:
+        _encode(files, sound)
+        chosen = RenderOptions.from_json(options["render"])
+        for one in captions:
+            data = render(transcript, one.format, chosen)
+            with _created(one.part) as file:
+                file.write(data)
+            one.sha256, one.size = sha256(data).hexdigest(), len(data)
+        for one in (*files, *captions):
+            demand_free(one.path, one.sha256, options)
+        for one in (*files, *captions):
+            one.part.replace(one.path)
+        for folder in {one.path.parent for one in (*files, *captions)}:
+            sync_folder(folder)
+    except OSError as error:
+        raise map_os_error(error, Path(stem)) from error
+    finally:
+        for one in (*files, *captions):
+            one.part.unlink(missing_ok=True)
+    return [one.described() for one in (*files, *captions)]
+
+
+def _file(stem: str, name: str, ending: str, lease: Lease) -> _File:
+    """Return an output with the temporary name of this claim; what earlier ones have left is removed."""
+    path = Path(stem + ending)
+    remove_parts(path, name, lease)
+    return _File(name, path, part_of(path, name, lease, lease.fence))
+
+
+class _created:  # noqa: N801 - used like a function
+    """Create a file for the time of a block; its bytes are on the disk after it."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._file = os.fdopen(descriptor, "w+b")
+
+    def __enter__(self) -> Any:
+        return self._file
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        with self._file:
+            if kind is None:
+                self._file.flush()
+                os.fchmod(self._file.fileno(), file_mode())
+                os.fsync(self._file.fileno())
+
+
+def _encode(files: Sequence[_File], sound: _Sound) -> None:
+    """Encode the sound into all files in one pass."""
+    with ExitStack() as stack:
+        sinks = [stack.enter_context(_created(one.part)) for one in files]
+        encoders = [
+            Encoder(sink, one.format, sound.rate_hz, sound.samples) for one, sink in zip(files, sinks, strict=True)
+        ]
+        for block in sound.blocks():
+            for encoder in encoders:
+                encoder.write(block)
+        for encoder in encoders:
+            encoder.close()
+    for one in files:
+        with one.part.open("rb") as file:
+            one.sha256 = file_digest(file, "sha256").hexdigest()
+            one.size = file.tell()
