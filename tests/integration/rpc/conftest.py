@@ -83,7 +83,11 @@ class Starter:
     started: list[Server] = field(default_factory=list)
 
     def __call__(
-        self, *words: str, settings: dict[str, str] | None = None, address: str = "127.0.0.1:0", engines: Sequence[str] = FAKE
+        self,
+        *words: str,
+        settings: dict[str, str] | None = None,
+        address: str = "127.0.0.1:0",
+        engines: Sequence[str] = FAKE,
     ) -> Server:
         """Start one, and wait until it says that it serves."""
         process, log = self.launch(*words, settings=settings, address=address, engines=engines)
@@ -98,7 +102,11 @@ class Starter:
         return server
 
     def launch(
-        self, *words: str, settings: dict[str, str] | None = None, address: str = "127.0.0.1:0", engines: Sequence[str] = FAKE
+        self,
+        *words: str,
+        settings: dict[str, str] | None = None,
+        address: str = "127.0.0.1:0",
+        engines: Sequence[str] = FAKE,
     ) -> "tuple[subprocess.Popen[str], Path]":
         """Start the command, and wait for nothing."""
         log = self.folder / f"server-{len(list(self.folder.glob('server-*')))}.log"
@@ -106,7 +114,18 @@ class Starter:
         path = os.pathsep.join([str(PLUGIN), os.environ.get("PYTHONPATH", "")]).strip(os.pathsep)
         with log.open("w") as file:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "voicejobs.cli.main", "serve", "engine", "--address", address, *engines, *words],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "voicejobs.cli.main",
+                    "serve",
+                    "engine",
+                    "--address",
+                    address,
+                    *engines,
+                    *words,
+                ],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=file,
