@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ARRAY, Connection, Text, any_, literal, select
 
 from voicejobs import canvas
 from voicejobs.errors import BadManifest, QueueFull, WrongState
@@ -23,7 +23,7 @@ from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
 from voicejobs.store.database import Database
 from voicejobs.store.ids import new_id
-from voicejobs.store.jobs import DEFAULT_TENANT, NewJob
+from voicejobs.store.jobs import DEFAULT_TENANT, NewJob, NewStepRun
 from voicejobs.store.leases import dump
 from voicejobs.store.outbox import lock_submissions
 from voicejobs.store.paths import UNREAD, decode_path, display_name, encode_path
@@ -234,19 +234,17 @@ class ManifestSubmission:
         texts = _transcripts(connection, [self._keys[1](one) for one in hashes])
         new = []
         for item, outcome in fresh:
-            job = self._new_job(item, _our_hashes(present.get(item.target, ())))
+            job = self._new_job(item, first, _our_hashes(present.get(item.target, ())))
             text = texts.get(job.result_key or "")
             if outcome == "refused":
-                job = replace(job, error=_collision(item))
+                job = replace(job, step_runs=(), error=_collision(item))
             elif text:
                 job = replace(job, step_runs=canvas.first_rows(pipeline, done=done, inputs={"transcript": text}))
-            else:
-                job = replace(job, step_runs=first)
             new.append(job)
         return new
 
-    def _new_job(self, item: _Item, known: Mapping[str, str]) -> NewJob:
-        """Return the row of a new job, without its step runs."""
+    def _new_job(self, item: _Item, step_runs: Sequence[NewStepRun], known: Mapping[str, str]) -> NewJob:
+        """Return the row of a new job."""
         line, wish = item.line, self.wish
         name = display_name(line.name or line.path)
         done_key, result_key = (make(line.sha256) if line.sha256 else None for make in self._keys)
@@ -258,7 +256,7 @@ class ManifestSubmission:
             options=self._options_of(item, known),
             source={**encode_path(item.path), "name": name, "size": line.size, "mtime_ns": None, UNREAD: True},
             source_name=name,
-            step_runs=(),
+            step_runs=step_runs,
             input_sha256=line.sha256 or None,
             result_key=result_key,
             done_key=done_key,
@@ -300,9 +298,11 @@ def _present(connection: Connection, targets: Sequence[str]) -> dict[str, list[A
             batches.c.label,
         )
         .join(batches, batches.c.id == jobs.c.batch_id)
-        .where(jobs.c.target.in_(list(by_name)))
         .order_by(jobs.c.id.desc())
     )
+    is_postgres = connection.dialect.name == "postgresql"  # where thousands of parameters cost more than the search
+    wanted = any_(literal(list(by_name), ARRAY(Text))) if is_postgres else None
+    query = query.where(jobs.c.target.in_(list(by_name)) if wanted is None else jobs.c.target == wanted)
     for row in connection.execute(query):
         for target in by_name[row.target]:
             found.setdefault(target, []).append(row)

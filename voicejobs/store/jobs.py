@@ -245,7 +245,7 @@ def _step_row(job_id: str, row: NewStepRun) -> dict[str, Any]:
         "depth": row.depth,
         "queue": row.queue,
         "state": row.state,
-        "inputs": dump(row.inputs or {}),
+        "inputs": dump(row.inputs) if row.inputs else "{}",
     }
 
 
