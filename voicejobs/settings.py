@@ -44,7 +44,7 @@ class Settings:
         engine_idle_s: seconds after which an unused engine process ends; 0 never.
         window_jobs: jobs sent to the broker and not ended; 0 derives it from the slots.
         linger_s: seconds that the embedded stack outlives its last client.
-        offline: never ask the model hub.
+        offline: ask neither the model hub nor the package index.
         hub_url: base address of the model hub.
         log_level: level of the log files.
         rpc_max_message_bytes: largest message that the voice engine takes and its client sends.
