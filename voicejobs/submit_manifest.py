@@ -177,12 +177,12 @@ class ManifestSubmission:
 
     def _outcome(self, item: Item, present: Sequence[Any], batch_id: str, taken: Mapping[str, str]) -> tuple[str, str]:
         """Return what becomes of a line, and the batch of its job where it has one."""
-        if item.target in taken:
-            return ("known", "") if taken[item.target] == item.path else ("refused", "")
         same = [row for row in present if self._is_same(item, row)]
         for row in same:
             if row.batch_id == batch_id or (row.state in STARTABLE_JOB and not self.wish.force):
                 return "known", row.batch_id
+        if item.target in taken:
+            return ("known", "") if taken[item.target] == item.path else ("refused", "")
         for row in same if not self.wish.force else ():
             if row.state == JobState.SUCCEEDED and _stands(item.path, row):
                 return "done", row.batch_id

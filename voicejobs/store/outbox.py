@@ -82,6 +82,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
                 jobs.c.batch_id == batch_id,
                 _UNSENT,
                 or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
+                or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > now_s()),  # upkeep ends the others
             )
             .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
             .limit(limit)
