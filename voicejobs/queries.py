@@ -372,7 +372,7 @@ def show_job(database: Database, job_id: str) -> dict[str, Any]:
 
 _JOB_FIELDS = (
     "id", "batch_id", "pipeline", "pipeline_version", "state", "source_name", "audio_s", "input_sha256", "done_key",
-    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at",
+    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at", "expires_at",
 )  # fmt: skip
 _STEP_FIELDS = (
     "id", "node", "step", "step_version", "shard", "state", "queue", "progress_s", "fence", "failures", "worker",

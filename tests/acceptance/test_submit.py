@@ -148,13 +148,14 @@ def test_jobs_expire_that_were_not_done_in_time(tree: Tree) -> None:
 
 
 def test_dead_letters_can_be_listed_and_taken_up(tree: Tree) -> None:
-    """A decoder that dies of every file: after the last attempt the job is a dead letter, and no bad path is one."""
+    """A step that never ends in time: after the last attempt the job is a dead letter, and no bad path is one."""
     recording = write_recording(tree.folder / "a.wav", example_speech()[:48_000])
     manifest = write_manifest(tree.folder / "m.jsonl", {"path": str(recording)}, {"path": "/gone.wav"})
-    tree.settings |= {"VOICEJOBS_DECODE_MEMORY_BYTES": "100000", "VOICEJOBS_MAX_ATTEMPTS": "1"}
+    limits = {"MAX_ATTEMPTS": "1", "STEP_BASE_S": "0.1", "STEP_FACTOR": "0", "FAKE_COST_BASE_S": "4"}
+    tree.settings |= {f"VOICEJOBS_{name}": value for name, value in limits.items()}
     assert submit(tree, manifest, "--wait").code == 8
     (dead,) = tree.show("job", "list", "--dead")
-    assert (dead["state"], dead["name"]) == ("failed", str(recording))
+    assert (dead["state"], dead["error_code"], dead["name"]) == ("failed", "step_timeout", str(recording))
     assert tree.run("job", "list", "--dead", "--state", "queued").code == 7
     assert "1 queued" in tree.run("job", "retry", dead["id"]).stdout
     assert tree.show("job", "list", "--dead") == []

@@ -52,10 +52,9 @@ def list_jobs(
     with opened(current_settings()) as database:
         found = queries.list_jobs(
             database,
-            state=state,
+            state=queries.DEAD if dead else state,
             batch_id=batch_id,
             matches=matches,
-            dead=dead,
             after=filters["after"] or "",
             limit=limit,
         )
