@@ -103,9 +103,11 @@ def test_each_device_has_a_worker_in_its_own_environment(launched: Launched) -> 
     """Workers and engines see their card alone; cards recognise, the CPU does the rest; one restarted is the same."""
     bench = launched.bench
     bench.settings.update(fake_cost_base_s="0.3")  # so that no worker can take all
-    process = launched.start("--devices", "cuda:0,cuda:1,cpu")
+    process = launched.start("--devices", "cuda:0,cuda:1,cpu", CUDA_MPS_PIPE_DIRECTORY="/run/no-mps")
     launched.wait_ready()
+    assert "CUDA MPS is set up" in bench.log
     before = launched.workers()
+    assert {one.environ()["CUDA_MPS_PIPE_DIRECTORY"] for one in before.values()} == {"/run/no-mps"}
     assert {name: one.environ()["CUDA_VISIBLE_DEVICES"] for name, one in before.items()} == {
         "cuda0": "GPU-aaaa", "cuda1": "GPU-bbbb", "cpu": "",
     }  # fmt: skip
