@@ -24,7 +24,7 @@ case "$1" in
 esac
 """
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(300)
 
 
 @dataclass
@@ -114,9 +114,14 @@ def test_each_device_has_a_worker_in_its_own_environment(launched: Launched) -> 
     ids = bench.submit(*(bench.recording(f"{number}.wav") for number in range(12)))
     before["cuda0"].kill()
     bench.wait_ended(*ids)
-    ids += bench.submit(*(bench.recording(f"later-{number}.wav") for number in range(12)))
-    bench.wait_ended(*ids)
+    wait_until(lambda: launched.workers().get("cuda0", before["cuda0"]) != before["cuda0"], 40)
     launched.wait_ready()
+    for turn in range(5):  # a worker that is quicker than the other may take all of one turn
+        more = bench.submit(*(bench.recording(f"{turn}-{number}.wav") for number in range(12)))
+        bench.wait_ended(*more)
+        ids += more
+        if len({where(bench, job_id)["recognise"] for job_id in more}) > 1:
+            break
     after = launched.workers()
     assert after["cuda0"].pid != before["cuda0"].pid
     assert after["cuda0"].environ()["CUDA_VISIBLE_DEVICES"] == "GPU-aaaa"
