@@ -5,8 +5,7 @@ which forgets everything hears it again.
 """
 
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
 from voicejobs.settings import Settings
@@ -40,7 +39,8 @@ def disk_low(settings: Settings) -> str:
 
 def tell(connection: "Connection", worker: str, text: str) -> None:
     """Put up the notice of a worker, or take it down where the text is empty; a broker that is away hears it later."""
-    with _broker(connection) as client:
+    with _quiet(connection):
+        client = _client(connection)
         if text:
             client.set(PREFIX + worker, text, ex=LIFE_S)
         else:
@@ -52,7 +52,8 @@ def read(broker_url: str) -> dict[str, str]:
     from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
 
     found: dict[str, str] = {}
-    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection, _broker(connection) as client:
+    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection, _quiet(connection):
+        client = _client(connection)
         for key in client.scan_iter(match=f"{PREFIX}*", count=1000):
             text = client.get(key)
             if text is not None:  # it ran out in between
@@ -60,14 +61,17 @@ def read(broker_url: str) -> dict[str, str]:
     return found
 
 
-@contextmanager
-def _broker(connection: "Connection") -> Iterator[Any]:
-    """Return a client of the Redis behind a connection; where it is away the block ends without a word, and soon."""
+def _quiet(connection: "Connection") -> AbstractContextManager[None]:
+    """Return a block that ends without a word where the broker is away."""
     from kombu.exceptions import OperationalError  # noqa: PLC0415 - as above
 
-    with suppress(OSError, OperationalError, *connection.connection_errors, *connection.channel_errors):
-        connection.ensure_connection(max_retries=1, timeout=CONNECT_TIMEOUT_S)
-        yield connection.default_channel.client
+    return suppress(OSError, OperationalError, *connection.connection_errors, *connection.channel_errors)
+
+
+def _client(connection: "Connection") -> Any:
+    """Return a client of the Redis behind a connection; left to itself kombu would wait for ever for one."""
+    connection.ensure_connection(max_retries=1, timeout=CONNECT_TIMEOUT_S)
+    return connection.default_channel.client
 
 
 def _text(value: bytes | str) -> str:

@@ -34,7 +34,8 @@ from voicejobs.submit import InputFile, Submission
 
 ON_TORCH = "silero_torch"
 SHARE = 0.45
-JOBS = 24
+JOBS = 60
+"""More than one worker has threads for, so that both get some."""
 ROUNDS = 3
 WAIT_S = 60.0
 RATE_HZ = 16_000
