@@ -50,6 +50,39 @@ def test_a_voice_engine_that_refuses_or_goes_away_is_told_by_its_code(tree: Tree
     assert "engine_unavailable" in done.stderr
 
 
+@pytest.mark.timeout(120)
+def test_doctor_asks_the_servers_that_the_settings_name(tree: Tree) -> None:
+    """Each is named with what it says of itself; one that refuses or is away fails, and no key is shown."""
+
+    def respond(request: Request) -> Reply:
+        if request.headers.get("authorization") != f"Bearer {KEY}":
+            return Reply(401, b'{"error": {"message": "who are you?"}}')
+        return Reply(200, json.dumps({"data": [{"id": "m-1"}, {"id": "m-2"}]}).encode())
+
+    def finding() -> dict[str, str]:
+        findings = json.loads(tree.run("doctor", "--json").stdout)["findings"]
+        (found,) = (one for one in findings if one["check"] == "engine servers")
+        return dict(found)
+
+    assert finding()["detail"] == "none is set"
+    with HttpServer(respond) as server, VoiceEngine(tree.folder / "server", "--engine", "fake") as far:
+        tree.settings |= {"VOICEJOBS_OPENAI_URL": server.url, "VOICEJOBS_OPENAI_KEY": KEY}
+        tree.settings |= {"VOICEJOBS_REMOTE_URL": far.url, "VOICEJOBS_COSYVOICE_MODEL": "CosyVoice2-0.5B"}
+        tree.settings |= {"VOICEJOBS_COSYVOICE_URL": server.url}
+        found = finding()
+        assert found["status"] == "ok", found
+        assert "openai: answers, models: m-1, m-2" in found["detail"]
+        assert "cosyvoice: takes connections, sound at 24000 Hz" in found["detail"]
+        assert "with fake" in found["detail"]
+        tree.settings |= {"VOICEJOBS_OPENAI_KEY": KEY[::-1]}
+        found = finding()
+        assert found["status"] == "fail"
+        assert "401: who are you? [engine_refused]" in found["detail"]
+    found = finding()
+    assert found["detail"].count("[engine_unavailable]") == 3, found
+    assert KEY not in str(found) + str(tree.run("config", "show").stdout)
+
+
 def heard(request: Request) -> Reply:
     """Answer with the name of the model, as a server without times does."""
     return Reply(200, json.dumps({"text": f"by {request.fields()['model'][0]}"}).encode(), {"Content-Type": JSON})

@@ -251,3 +251,19 @@ def _request(text: str, options: SynthesiseOptions) -> "pb.SynthesizeRequest":
         mode=options.mode,
         single_piece=True,
     )
+
+
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return what the server says of itself, for whoever wants to know whether it answers.
+
+    Raises:
+        VoicejobsError: it does not answer, refuses the key, or its address has a wrong form.
+    """
+    with connect(spec) as client:
+        try:
+            info = client.info(timeout_s=within_s)
+        except VoicejobsError as error:
+            raise server_error(error) from error
+    engines = [one for name in ("recogniser", "synthesiser") if info.HasField(name) for one in [getattr(info, name)]]
+    told = ", ".join(f"{one.engine} {one.model}".strip() for one in engines)
+    return f"answers, voicejobs {info.version} with {told}"
