@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
+
 from tests.integration.rpc.calls import NO_VAD, noise, recognize
 from tests.integration.rpc.conftest import Starter, eventually
 from voicejobs.errors import DeadlinePassed, QueueFull, WaitedTooLong
