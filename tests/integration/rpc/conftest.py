@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from voicejobs.proto import voice_engine_pb2 as pb
-from voicejobs.rpc.client import PoolLimits, Target, VoiceClient
 from voicejobs.rpc.channels import ChannelPool
+from voicejobs.rpc.client import PoolLimits, Target, VoiceClient
 
 PLUGIN = Path(__file__).parents[1] / "hosting" / "plugin"
 START_TIMEOUT_S = 60.0

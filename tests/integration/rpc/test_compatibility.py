@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.rpc.calls import RATE_HZ, noise, speech
+
+from tests.integration.rpc.calls import SPEECH, noise, recording
 from tests.integration.rpc.conftest import FAKE, Starter
 
 PUBLISHED = """
@@ -70,11 +71,11 @@ def article(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ask(article: Path, address: str, sound: bytes, audio_format: str, language: str = "en") -> Any:
+def ask(article: Path, address: str, sound: bytes, audio_format: str) -> Any:
     """Return what the article's client gets."""
     (article / "sound").write_bytes(sound)
     done = subprocess.run(
-        [sys.executable, "client.py", address, "sound", audio_format, language],
+        [sys.executable, "client.py", address, "sound", audio_format, "en-US"],
         cwd=article, check=False, capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -86,16 +87,16 @@ def ask(article: Path, address: str, sound: bytes, audio_format: str, language: 
 def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve: Starter, tiny: Sequence[str]) -> None:
     """Words come in the order of the text, their times rise and lie within the recording, and the text is right."""
     server = serve(engines=tiny)
-    samples = speech("jfk.flac")
-    for language in ("en", "en-US"):
-        found = ask(article, server.address, samples.tobytes(), "pcm_s16le_16k", language)
+    jfk = recording("jfk.flac")
+    for data, audio_format in ((jfk.data, jfk.audio_format), ((SPEECH / "jfk.flac").read_bytes(), "flac")):
+        found = ask(article, server.address, data, audio_format)
         plain = re.sub(r"[^a-z ]", "", found["text"].lower())
         assert "ask not what your country can do for you ask what you can do for your country" in plain
         assert " ".join(word for word, _, _ in found["words"]).split() == found["text"].split()
         times = [time for _, start, end in found["words"] for time in (start, end)]
         assert times == sorted(times)
         assert times[0] >= 0
-        assert times[-1] <= len(samples) / RATE_HZ
+        assert times[-1] <= jfk.duration_s
         assert 0.3 < found["confidence"] <= 1
 
 
