@@ -102,3 +102,18 @@ def test_a_folder_is_transcribed_with_the_engine_openai(tree: Tree) -> None:
         texts = {path.read_text().strip() for path in (tree.folder / name).rglob("*.txt")}
         assert texts == {f"by {model}"}
         assert len(list((tree.folder / name).rglob("*.txt"))) == 4
+
+
+@pytest.mark.timeout(120)
+def test_a_voice_engine_may_itself_lean_on_a_server(tree: Tree) -> None:
+    """`serve engine` with the engine openai asks for the model of the settings, and workers lean on it in turn."""
+    recording = write_recording(tree.folder / "a.wav", example_speech()[:48_000])
+    words = ("transcribe", recording, "-o", tree.out, "--engine", "remote", "--no-progress", "--language", "en")
+    with (
+        HttpServer(heard) as server,
+        VoiceEngine(tree.folder / "middle", "--engine", "openai", openai_url=server.url) as middle,
+    ):
+        tree.settings |= {"VOICEJOBS_REMOTE_URL": middle.url}
+        done = tree.run(*words)
+    assert done.code == 0, done.stderr
+    assert (tree.out / "a.txt").read_text().strip() == "by whisper-1"

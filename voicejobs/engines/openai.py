@@ -17,7 +17,7 @@ from voicejobs.engines.wav import sound_of_s16le, sound_of_wav, wav_of
 from voicejobs.errors import BadOption, EngineRefused, EngineUnavailable, VoicejobsError
 from voicejobs.units import samples_to_seconds
 
-_MEMORY_BYTES = 60_000_000
+_MEMORY_BYTES = 90_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
 _TEXT_BYTES = 16 << 20
@@ -46,6 +46,7 @@ def _facts(spec: EngineSpec, kind: Any) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=2 * float(params.get("timeout_s", 120.0)) + _MARGIN_S,  # a server may refuse the first form
         memory_bytes=_MEMORY_BYTES,
+        shares_calls=False,
         names_model=True,
     )
 

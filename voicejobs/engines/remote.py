@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from voicejobs.rpc.client import VoiceClient, pb
 
 T = TypeVar("T")
-_MEMORY_BYTES = 70_000_000
+_MEMORY_BYTES = 80_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
 _KEY_HINT = "Set VOICEJOBS_REMOTE_KEY to one of the keys that the server takes."
@@ -53,6 +53,7 @@ def _facts(spec: EngineSpec, kind: EngineKind) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=float(params.get("timeout_s", _TIMEOUT_S)) + _MARGIN_S,
         memory_bytes=_MEMORY_BYTES,
+        shares_calls=False,  # the server looks at the results of its own batches
     )
 
 
