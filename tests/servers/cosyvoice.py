@@ -76,7 +76,7 @@ class CosyVoiceGrpcServer:
         self._kinds = messages()
         self._answer = answer
         self._server = grpc.server(ThreadPoolExecutor(max_conc), maximum_concurrent_rpcs=max_conc)
-        handler = grpc.unary_stream_rpc_method_handler(self._infer, response_serializer=_to_bytes)
+        handler: Any = grpc.unary_stream_rpc_method_handler(self._infer, response_serializer=_to_bytes)
         self._server.add_generic_rpc_handlers(
             (grpc.method_handlers_generic_handler("cosyvoice.CosyVoice", {"Inference": handler}),)
         )

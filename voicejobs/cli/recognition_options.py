@@ -287,7 +287,7 @@ def pipeline_options(
         entry = chosen(model, settings)
         model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
     elif facts.names_model:
-        model = model if _is_given("model") else model_of_settings(engine, settings)
+        model = model if is_given("model") else model_of_settings(engine, settings)
     else:
         model = ""
     recognise = {
@@ -321,7 +321,7 @@ def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress,
     return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
 
 
-def _is_given(name: str) -> bool:
+def is_given(name: str) -> bool:
     """Tell whether an option has another value than its default: by the command line, a variable or a file."""
     context = click.get_current_context(silent=True)
     return context is None or context.get_parameter_source(name) is not ParameterSource.DEFAULT

@@ -1,5 +1,6 @@
 """Synthesis by CosyVoice's own servers, gRPC and HTTP, with the deadlines and the checks that they lack."""
 
+import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Protocol, Self
@@ -22,6 +23,7 @@ _MARGIN_S = 30.0
 _BATCH = 1
 _RATES_HZ: dict[Family, int] = {1: 22_050, 2: 24_000, 3: 24_000}
 _HIGHEST_HZ = 192_000
+_USUAL_PORTS = {"http": 80, "https": 443}
 
 
 class Wire(Protocol):
@@ -196,3 +198,20 @@ def _rate_hz(spec: EngineSpec) -> int:
     if given > _HIGHEST_HZ:
         raise BadOption(f"VOICEJOBS_COSYVOICE_RATE_HZ={given} is no sampling rate")
     return given or _RATES_HZ[family or 2]
+
+
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return that a server takes connections there, for whoever wants to know; none of the two can tell more.
+
+    Raises:
+        VoicejobsError: nobody does, or a setting has a wrong form.
+    """
+    engine = CosyVoiceEngine.load(spec)
+    engine.close()
+    parts = urlsplit(str(dict(spec.params)["url"]))
+    port = parts.port or _USUAL_PORTS.get(parts.scheme, 0)
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=within_s):
+            return f"takes connections, sound at {_rate_hz(spec)} Hz"
+    except OSError as error:
+        raise EngineUnavailable(f"no CosyVoice server takes connections: {error}") from error

@@ -17,7 +17,7 @@ from voicejobs.engines.wav import sound_of_s16le, sound_of_wav, wav_of
 from voicejobs.errors import BadOption, EngineRefused, EngineUnavailable, VoicejobsError
 from voicejobs.units import samples_to_seconds
 
-_MEMORY_BYTES = 60_000_000
+_MEMORY_BYTES = 90_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
 _TEXT_BYTES = 16 << 20
@@ -27,6 +27,8 @@ _PCM_RATE_HZ = 24_000
 """OpenAI's `pcm` has no header; its documentation says 24 kHz, 16 bit, one channel."""
 _FORM_CODES = frozenset({400, 415, 422})
 """Statuses with which servers refuse a field that they do not know."""
+_NO_LIST_CODES = frozenset({404, 405})
+_FEW = 5
 _SLOWEST, _FASTEST = 0.25, 4.0
 _CARRIED = frozenset({"language", "task", "word_timestamps", "temperatures", "initial_prompt", "hotwords"})
 _OURS = frozenset(
@@ -44,6 +46,7 @@ def _facts(spec: EngineSpec, kind: Any) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=2 * float(params.get("timeout_s", 120.0)) + _MARGIN_S,  # a server may refuse the first form
         memory_bytes=_MEMORY_BYTES,
+        shares_calls=False,
         names_model=True,
     )
 
@@ -305,12 +308,22 @@ def _voice_name(item: Any) -> str:
     return str(item)
 
 
-def server_models(spec: EngineSpec, within_s: float) -> list[str]:
-    """Return the models that the server lists, for whoever wants to know whether it answers.
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return what the server says of itself, for whoever wants to know whether it answers.
 
     Raises:
         VoicejobsError: it does not answer, refuses the key, or its address has a wrong form.
     """
-    found = _server(spec).ask("GET", "/models", within_s, _TEXT_BYTES).json()
+    server = _server(spec)
+    try:
+        found = server.ask("GET", "/models", within_s, _TEXT_BYTES).json()
+    except EngineRefused as error:
+        if error.details.get("status") not in _NO_LIST_CODES:
+            raise
+        return "answers, and lists no models"
+    finally:
+        server.close()
     items = found.get("data", []) if isinstance(found, dict) else []
-    return [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+    names = [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"answers, models: {', '.join(names[:_FEW])}{more}" if names else "answers, and lists no models"

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from voicejobs.rpc.client import VoiceClient, pb
 
 T = TypeVar("T")
-_MEMORY_BYTES = 70_000_000
+_MEMORY_BYTES = 80_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
 _KEY_HINT = "Set VOICEJOBS_REMOTE_KEY to one of the keys that the server takes."
@@ -53,6 +53,7 @@ def _facts(spec: EngineSpec, kind: EngineKind) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=float(params.get("timeout_s", _TIMEOUT_S)) + _MARGIN_S,
         memory_bytes=_MEMORY_BYTES,
+        shares_calls=False,  # the server looks at the results of its own batches
     )
 
 
@@ -251,3 +252,19 @@ def _request(text: str, options: SynthesiseOptions) -> "pb.SynthesizeRequest":
         mode=options.mode,
         single_piece=True,
     )
+
+
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return what the server says of itself, for whoever wants to know whether it answers.
+
+    Raises:
+        VoicejobsError: it does not answer, refuses the key, or its address has a wrong form.
+    """
+    with connect(spec) as client:
+        try:
+            info = client.info(timeout_s=within_s)
+        except VoicejobsError as error:
+            raise server_error(error) from error
+    engines = [one for name in ("recogniser", "synthesiser") if info.HasField(name) for one in [getattr(info, name)]]
+    told = ", ".join(f"{one.engine} {one.model}".strip() for one in engines)
+    return f"answers, voicejobs {info.version} with {told}"

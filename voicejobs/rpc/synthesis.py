@@ -23,6 +23,7 @@ from voicejobs.units import samples_to_seconds
 
 CHANNELS = 1
 _ENGLISH = "en"
+_PLAIN = "plain"
 _OPTIONS = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
 
 
@@ -118,7 +119,7 @@ class Synthesis:
         lines = (
             [Line(request.text, request.text)]
             if request.single_piece
-            else lines_of(request.text, language, LineOptions.from_step(defaults), defaults["markup"])
+            else lines_of(request.text, language, LineOptions.from_step(defaults), request.markup or _PLAIN)
         )
         synthesiser = self._engines.host.synthesiser(served.spec, lane="interactive", cancelled=cancelled)
         return _Wish(lines, options, speech_formats.parse(request.audio_format), served, synthesiser)

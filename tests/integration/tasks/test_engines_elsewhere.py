@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -16,8 +17,11 @@ from tests.bench import Bench, family
 from tests.rows import job
 from tests.servers.cosyvoice import CosyVoiceGrpcServer
 from tests.servers.http import JSON, HttpServer, Reply, Request
+from tests.servers.process import free_port
+from tests.servers.voice_engine import VoiceEngine
 from tests.speaking import expected, speak, target, text_file
 from tests.speaking import heard as heard_in
+from tests.waiting import wait_until
 from voicejobs import queries
 from voicejobs.engines.base import EngineSpec, SynthesiseOptions
 from voicejobs.engines.fake_voice import FakeVoiceEngine
@@ -188,3 +192,44 @@ def test_a_text_is_spoken_by_an_openai_compatible_server(bench: Bench, serve: Se
     assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
     assert heard_in(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
     assert not [path for path in _files(bench.folder) if KEY.encode() in path.read_bytes()]
+
+
+def test_a_text_is_spoken_by_a_voice_engine_elsewhere(bench: Bench) -> None:
+    """Every piece is heard in order, sample by sample as the engine there made it."""
+    with VoiceEngine(bench.folder / "far", "--engine", "none", "--voice-engine", "fake_voice") as server:
+        bench.start_worker(remote_url=server.url)
+        near, far = (text_file(bench, name, TEXT) for name in ("near.txt", "far.txt"))
+        accepted = [
+            *speak(bench, near),
+            *speak(bench, far, synthesise={"engine": "remote_voice", "voice": "low"}),
+        ]
+        states = bench.wait_ended(*(one.job_id for one in accepted))
+    assert set(states.values()) == {"succeeded"}
+    assert heard_in(target(bench, "far.txt").with_suffix(".wav")) == expected(TEXT)
+    near_bytes, far_bytes = (target(bench, name).with_suffix(".wav").read_bytes() for name in ("near.txt", "far.txt"))
+    assert near_bytes == far_bytes
+
+
+@pytest.mark.timeout(120)
+def test_a_voice_engine_that_is_killed_and_comes_back_loses_no_job(bench: Bench) -> None:
+    """Windows in flight fail as unavailable and come again; every job has the text that it has without all this."""
+    port = free_port()
+    words = ("--engine", "fake")
+    paths = [bench.recording(f"{number}.wav", 2.0 + number / 10) for number in range(8)]
+    far = VoiceEngine(bench.folder / "far", *words, port=port, fake_cost_window_s=0.4, engine_processes=1)
+    with far:
+        bench.start_worker(remote_url=far.url, engine_processes=2)
+        ids = bench.submit(*paths, engine="remote")
+        wait_until(lambda: _ended(bench, ids) >= 2, 30.0, what=lambda: bench.log[-3000:])
+        far.stop(signal.SIGKILL)
+        time.sleep(1.0)
+        far.start()
+        assert set(bench.wait_ended(*ids, timeout_s=60.0).values()) == {"succeeded"}
+    near = bench.submit(*paths, out="near", force=True)
+    bench.wait_ended(*near)
+    assert [bench.text(one) for one in ids] == [bench.text(one) for one in near]
+
+
+def _ended(bench: Bench, ids: list[str]) -> int:
+    """Return how many jobs have succeeded."""
+    return sum(job(bench.database, one).state == "succeeded" for one in ids)

@@ -108,7 +108,7 @@ def test_requests_of_the_published_client_are_replayed_into_the_server(load: Loa
     kinds = messages()
     theirs = kinds["Request"](**THEIRS["sft"]("Good day."))
     with grpc.insecure_channel(server.url.removeprefix("grpc://")) as channel:
-        call = channel.unary_stream(
+        call: Any = channel.unary_stream(
             "/cosyvoice.CosyVoice/Inference", lambda message: message.SerializeToString(), kinds["Response"].FromString
         )
         replayed = b"".join(response.tts_audio for response in call(theirs, timeout=5))
@@ -120,12 +120,13 @@ def test_requests_of_the_published_client_are_replayed_into_the_server(load: Loa
 def test_any_text_serialises_as_the_published_messages_do(text: str, speaker: str, words: str, audio: bytes) -> None:
     """Whatever the values, empty ones included, our bytes read as theirs, and theirs as ours."""
     request = _PUBLISHED["Request"]
-    for mode, ours in {
+    cases: dict[str, dict[str, dict[str, Any]]] = {
         "sft": {"sft_request": {"spk_id": speaker, "tts_text": text}},
         "zero_shot": {"zero_shot_request": {"tts_text": text, "prompt_text": words, "prompt_audio": audio}},
         "cross_lingual": {"cross_lingual_request": {"tts_text": text, "prompt_audio": audio}},
         "instruct": {"instruct_request": {"tts_text": text, "spk_id": speaker, "instruct_text": words}},
-    }.items():
+    }
+    for mode, ours in cases.items():
         utterance = Utterance(mode, text, speaker, words, words, audio)  # type: ignore[arg-type]
         assert request_of(utterance).SerializeToString() == request(**ours).SerializeToString()
 

@@ -43,7 +43,7 @@ class Recorded:
         self.answers: list[Any] = []
         self.url = ""
 
-    def handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+    def handlers(self) -> dict[str, Any]:
         """Return the handlers by the names of the methods."""
         return {
             "Recognize": _handler(self.recognise, pb.RecognizeRequest),
@@ -51,18 +51,18 @@ class Recorded:
             "ListVoices": _handler(self.voices, pb.ListVoicesRequest),
         }
 
-    def recognise(self, request: pb.RecognizeRequest, context: grpc.ServicerContext) -> pb.RecognizeResponse:
+    def recognise(self, request: pb.RecognizeRequest, context: grpc.ServicerContext) -> Any:
         """Answer one recognition."""
         return self._answer(request, context, pb.RecognizeResponse(text="x", language="en"))
 
-    def synthesise(self, request: pb.SynthesizeRequest, context: grpc.ServicerContext) -> pb.SynthesizeResponse:
+    def synthesise(self, request: pb.SynthesizeRequest, context: grpc.ServicerContext) -> Any:
         """Answer one synthesis."""
         sound = pb.SynthesizeResponse(
             audio_data=np.asarray([0.5, -0.25], "<f4").tobytes(), sample_rate=22_050, channels=1, encoding="pcm_f32le"
         )
         return self._answer(request, context, sound)
 
-    def voices(self, request: pb.ListVoicesRequest, context: grpc.ServicerContext) -> pb.ListVoicesResponse:
+    def voices(self, request: pb.ListVoicesRequest, context: grpc.ServicerContext) -> Any:
         """Answer with one voice."""
         voice = pb.VoiceInfo(name="joe", languages=["en"], sample_rate=22_050, description="d", licence="CC0-1.0")
         return self._answer(request, context, pb.ListVoicesResponse(voices=[voice]))
@@ -78,7 +78,7 @@ class Recorded:
         return answer
 
 
-def _handler(answer: Any, request: Any) -> grpc.RpcMethodHandler:
+def _handler(answer: Any, request: Any) -> Any:
     """Return the handler of a method."""
     return grpc.unary_unary_rpc_method_handler(
         answer, request_deserializer=request.FromString, response_serializer=lambda message: message.SerializeToString()
