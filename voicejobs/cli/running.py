@@ -285,7 +285,7 @@ class Run:
         """Cancel what has not been done, see what still ends, and count the rest; a second Ctrl-C leaves at once."""
         self.summary.ended = ended
         self._is_leaving = True
-        self.reporter.warn(ended, "Stopping: what is being recognised is dropped, what is done stays")
+        self.reporter.warn(ended, "Stopping: what is at work is dropped, what is done stays")
         self._cancel()
         deadline = time.monotonic() + CANCEL_WAIT_S
         while time.monotonic() < deadline:
