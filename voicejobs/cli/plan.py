@@ -151,7 +151,7 @@ def _settled(one: Accepted) -> FileReport:
 def _planned(file: InputFile, found: float | VoicejobsError | None, wish: Wish) -> FileReport:
     """Return the report of a file that would be transcribed, or fail."""
     name = display_name(file.name)
-    path = "" if file.path == STDIN else file.path
+    path = file.path if file.path.startswith("/") else ""
     if isinstance(found, VoicejobsError):
         return FileReport(name, FAILED, path, error=error_json(found))
     outputs = []

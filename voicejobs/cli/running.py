@@ -238,8 +238,9 @@ class Run:
         self.reporter.file(report)
 
     def _told_path(self, file: InputFile) -> str:
-        """Return the path to tell of: that of our copy of standard input is nobody's business."""
-        return "" if self.hidden and file.path.startswith(self.hidden) else file.path
+        """Return the path to tell of: that of our copy of standard input is nobody's business, and some have none."""
+        is_hidden = bool(self.hidden) and file.path.startswith(self.hidden)
+        return "" if is_hidden or not file.path.startswith("/") else file.path
 
     def _told_error(self, file: InputFile, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return an error to tell of, without the path of our copy of standard input."""
