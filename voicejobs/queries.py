@@ -173,13 +173,19 @@ class PastSpeed:
     batches: int
 
 
-def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
-    """Return the speed of the newest batches with this engine, model and number of beams; None where there is none.
+def past_speed(database: Database, pace: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
+    """Return the speed of the newest batches of the same kind; None where there is none.
 
     Jobs whose text was known, and that only wrote their files, took no time worth counting.
+
+    Args:
+        database: the store.
+        pace: `node` whose options count, `first` node that a job with work to do has, and the options that must be
+            the same: engine, model and what else sets the speed.
+        limit: how many batches are looked at.
     """
-    same = ("engine", "model", "beam_size", "device")
-    recognised = exists(select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.node == "prepare"))
+    same = {name: value for name, value in pace.items() if name not in {"node", "first"}}
+    worked = exists(select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.node == pace["first"]))
     query = (
         select(batches.c.options, func.min(jobs.c.started_at), func.max(jobs.c.finished_at), func.sum(jobs.c.audio_s))
         .join(batches, batches.c.id == jobs.c.batch_id)
@@ -188,7 +194,7 @@ def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20
             jobs.c.state == JobState.SUCCEEDED,
             jobs.c.audio_s.is_not(None),
             jobs.c.started_at.is_not(None),
-            recognised,
+            worked,
         )
         .group_by(batches.c.id, batches.c.options)
     )
@@ -196,8 +202,8 @@ def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20
     count = 0
     with database.read() as connection:
         for options, began, ended, seconds in connection.execute(query):
-            used = json.loads(options).get("recognise", {})
-            if any(used.get(name) != recognise.get(name) for name in same) or ended <= began:
+            used = json.loads(options).get(pace["node"], {})
+            if any(used.get(name) != value for name, value in same.items()) or ended <= began:
                 continue
             spent_s += ended - began
             audio_s += seconds

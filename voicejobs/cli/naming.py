@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Self
 
 from voicejobs.cli.inputs import Found
+from voicejobs.cli.outputs import ending
 from voicejobs.cli.template import DEFAULT_TEMPLATE, Template, parse_template
-from voicejobs.formats import extension
 from voicejobs.store.paths import HASH8
 from voicejobs.submit import InputFile
 
@@ -24,15 +24,20 @@ def name_outputs(
     """Return the inputs with the stems of their outputs: without the ending, or with it where stems would collide."""
     template = template or parse_template(DEFAULT_TEMPLATE)
     root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
-    longest = _longest_name(root) - max((len(extension(name)) for name in formats), default=0)
+    longest = _longest_name(root) - max((len(ending(name)) for name in formats), default=0)
     plain = [template.stem(one.relative) for one in found]
     shared = Counter(plain)
     used: dict[str, int] = {}
     files = []
     for one, stem in zip(found, plain, strict=True):
-        wanted = stem if shared[stem] == 1 else template.stem(one.relative, whole_name=True)
+        # Texts without a file of their own have no ending that could tell them apart.
+        is_alone = shared[stem] == 1 or one.text is not None
+        wanted = stem if is_alone else template.stem(one.relative, whole_name=True)
         free = _unused(_shortened(wanted, longest), used, longest)
-        files.append(InputFile(one.path, one.relative, os.path.join(root, free), one.error))  # noqa: PTH118
+        target = os.path.join(root, free)  # noqa: PTH118
+        files.append(
+            InputFile(one.path, one.shown or one.relative, target, one.error, text=one.text, options=one.options)
+        )
     return files
 
 
@@ -52,7 +57,7 @@ class Places:
     def below(cls, output_dir: Path, formats: Sequence[str]) -> Self:
         """Return the places below a folder, for outputs in some formats."""
         root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
-        return cls(root, _longest_name(root) - max((len(extension(name)) for name in formats), default=0))
+        return cls(root, _longest_name(root) - max((len(ending(name)) for name in formats), default=0))
 
     def of(self, name: str) -> str:
         """Return the place for an input: the tree above it is mirrored, its ending left out."""

@@ -41,6 +41,7 @@ _WARNINGS = {
 }
 _IN_SUMMARY = {NO_SPEECH: "no speech"}
 _LABEL_WIDTH = 8
+_DONE_WORDS = {"transcribe": "transcribed", "speak": "spoken"}
 
 
 def human_view(settings: Globals, *, no_progress: bool) -> Reporter:
@@ -70,7 +71,7 @@ def describe(report: FileReport) -> tuple[str, str, str]:
 def summary_line(summary: Summary) -> str:
     """Return how it went, in one line."""
     counts = summary.counts
-    parts = [f"{counts[SUCCEEDED]} transcribed"]
+    parts = [f"{counts[SUCCEEDED]} {_DONE_WORDS[summary.command]}"]
     words = ((DONE, "done before"), (SKIPPED, "skipped"), (FAILED, "failed"), (CANCELLED, "not done"))
     parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
     text = f"{', '.join(parts)}: {duration(summary.audio_s)} of audio in {summary.elapsed_s:.1f} s"

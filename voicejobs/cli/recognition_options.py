@@ -5,18 +5,17 @@ from functools import reduce
 from typing import Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
+from voicejobs.cli.engine_choice import engine_and_model
 from voicejobs.cli.option_types import Stretch
 from voicejobs.engines.base import EngineSpec
-from voicejobs.engines.configured import model_of_settings
 from voicejobs.engines.devices import gpu_count
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption
 from voicejobs.formats import RenderOptions, needs_words
-from voicejobs.models.catalogue import model_of, require_engine
+from voicejobs.models.catalogue import model_of
 from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
 from voicejobs.models.pull import ensure
@@ -276,20 +275,9 @@ def pipeline_options(
         click.UsageError: values that do not go together.
         BadOption, UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
     """
-    engine, model = flags["engine"], flags["model"]
-    facts = engine_class(engine).facts(EngineSpec(engine, model.partition("@")[0]))
-    if facts.kind != "recogniser":
-        raise BadOption(f"The engine {engine!r} does not recognise speech", hint="Take whisper, or leave it out.")
     _check_together(settings, flags)
-    sha256 = ""
-    if facts.needs_model:
-        require_engine(model.partition("@")[0], engine)
-        entry = chosen(model, settings)
-        model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
-    elif facts.names_model:
-        model = model if is_given("model") else model_of_settings(engine, settings)
-    else:
-        model = ""
+    engine = flags["engine"]
+    model, sha256 = engine_and_model(settings, engine, flags["model"], kind="recogniser", tell=tell, fetch=fetch)
     recognise = {
         **_decoding(flags),
         "engine": engine,
@@ -319,12 +307,6 @@ def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress,
         return ""
     entry = chosen(model_of(engine).name, settings)
     return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
-
-
-def is_given(name: str) -> bool:
-    """Tell whether an option has another value than its default: by the command line, a variable or a file."""
-    context = click.get_current_context(silent=True)
-    return context is None or context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:

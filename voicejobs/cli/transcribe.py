@@ -98,6 +98,7 @@ is missing is done.
 @click.option("--no-progress", is_flag=True, help="Show only failures, warnings and the summary.")
 def transcribe(paths: tuple[str, ...], **flags: Any) -> int:
     """Hand the command line to the session."""
-    from voicejobs.cli.session import run  # noqa: PLC0415 - help and completion need no database
+    from voicejobs.cli.recognising import Recognising  # noqa: PLC0415 - help and completion need no database
+    from voicejobs.cli.session import run  # noqa: PLC0415
 
-    return run(paths, flags)
+    return run(Recognising(), paths, flags)
