@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from voicejobs.cli import option_types
-from voicejobs.cli.globals import current_settings
 from voicejobs.cli.engine_choice import is_given
+from voicejobs.cli.globals import current_settings
 from voicejobs.cli.spelling import Command, Group
 from voicejobs.engines.base import EngineSpec
 from voicejobs.engines.registry import engine_class
