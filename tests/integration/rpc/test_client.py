@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -85,9 +86,10 @@ def test_cancelling_a_coroutine_cancels_the_call(serve: Starter) -> None:
         async with AsyncVoiceClient(Target(server.address), timeout_s=30) as client:
             call = asyncio.create_task(client.recognise(noise(), "pcm_s16le_16k", options=NO_VAD))
             stream = client.stream(pb.StreamingConfig(audio_format="pcm_s16le_16k"), silence())
-            streaming = asyncio.create_task(anext(stream))
+            streaming = asyncio.ensure_future(anext(stream))
             await asyncio.sleep(0.3)
-            for task in (call, streaming):
+            tasks: list[asyncio.Future[Any]] = [call, streaming]
+            for task in tasks:
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
@@ -114,7 +116,7 @@ def test_a21_a_deadline_is_the_callers(serve: Starter) -> None:
     assert time.monotonic() - since < 1.5
 
 
-class _Flaky(VoiceEngineServicer):  # type: ignore[misc]
+class _Flaky(VoiceEngineServicer):
     """Break off in ways that a test names, and count the calls."""
 
     def __init__(self, parts: int, failures: int) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from tests.integration.rpc.conftest import Server
 from voicejobs.audio.decode import DecodeOptions, decode
@@ -15,10 +16,9 @@ from voicejobs.proto import voice_engine_pb2 as pb
 TEXT = "One. Two hundred and 5 dogs bark.\n\nA last word, for $3."
 
 
-def pcm_of(data: bytes) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def pcm_of(data: bytes) -> NDArray[np.float32]:
     """Return 16-bit PCM as floats."""
-    found: np.ndarray[tuple[int], np.dtype[np.float32]] = np.frombuffer(data, "<i2").astype(np.float32) / 32768
-    return found
+    return np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32768)
 
 
 @pytest.mark.parametrize(
