@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
@@ -80,7 +80,7 @@ class Settings:
     rpc_max_message_bytes: int = 50 * 1024 * 1024
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
-    rpc_keys: str = ""
+    rpc_keys: str = field(default="", repr=False)
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
