@@ -96,7 +96,7 @@ class Settings:
     rpc_max_message_bytes: int = 50 * 1024 * 1024
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
-    rpc_keys: str = ""
+    rpc_keys: str = field(default="", repr=False)
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
