@@ -50,6 +50,7 @@ class Settings:
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
+        fake_character_s: seconds of sound that the engine `fake_voice` adds for each character.
     """
 
     state_dir: Path
@@ -76,6 +77,7 @@ class Settings:
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
+    fake_character_s: float = 0.0
 
     @classmethod
     def from_env(

@@ -254,6 +254,7 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
             ("cost_base_s", settings.fake_cost_base_s),
             ("cost_window_s", settings.fake_cost_window_s),
             ("cost_mode", settings.fake_cost_mode),
+            ("character_s", settings.fake_character_s),
         )
     spec = EngineSpec(
         engine=options["engine"],
