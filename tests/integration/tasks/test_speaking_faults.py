@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.bench import Bench
 from tests.rows import job, steps, story
@@ -9,7 +10,7 @@ from tests.speaking import expected, heard, speak, target, text_file
 from tests.waiting import wait_until
 from voicejobs.control import cancel_jobs, retry_jobs
 
-SLOW = {"fake_cost_window_s": 0.12}
+SLOW: dict[str, Any] = {"fake_cost_window_s": 0.12}
 TEXT = " ".join(f"Sentence number {number} is not long." for number in range(60))
 
 
