@@ -54,6 +54,7 @@ class Settings:
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
+        fake_character_s: seconds of sound that the engine `fake_voice` adds for each character.
         cosyvoice_url: CosyVoice's server: `grpc://host:port`, `http://...` or `https://...`.
         cosyvoice_model: model that it runs, which tells its sampling rate and its modes.
         cosyvoice_rate_hz: sampling rate of its sound; 0 takes that of the model.
@@ -96,10 +97,11 @@ class Settings:
     rpc_max_message_bytes: int = 50 * 1024 * 1024
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
-    rpc_keys: str = ""
+    rpc_keys: str = field(default="", repr=False)
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
+    fake_character_s: float = 0.0
     cosyvoice_url: str = ""
     cosyvoice_model: str = ""
     cosyvoice_rate_hz: int = 0

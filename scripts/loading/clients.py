@@ -196,8 +196,7 @@ class RestClient:
         self._shared: httpx.AsyncClient | None = None
 
     async def __aenter__(self) -> Self:
-        if self._options.keep_alive:
-            self._shared = self._client()
+        self._shared = self._client()
         return self
 
     async def __aexit__(
@@ -210,13 +209,11 @@ class RestClient:
         """Post one sound."""
         import httpx
 
+        if self._shared is None:
+            raise RuntimeError("the client is not open")
         payload = self._payloads[number % len(self._payloads)]
         try:
-            if self._shared is not None:
-                answer = await self._shared.post(self._options.url, content=payload, headers=self._headers)
-            else:
-                async with self._client() as client:
-                    answer = await client.post(self._options.url, content=payload, headers=self._headers)
+            answer = await self._shared.post(self._options.url, content=payload, headers=self._headers)
         except httpx.HTTPError as error:
             return type(error).__name__
         return "OK" if answer.is_success else str(answer.status_code)
@@ -225,5 +222,6 @@ class RestClient:
         """Return a client that goes through no proxy."""
         import httpx
 
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=100)
+        kept = 100 if self._options.keep_alive else 0
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=kept)
         return httpx.AsyncClient(timeout=self._options.timeout_s, limits=limits, trust_env=False)

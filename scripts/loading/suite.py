@@ -22,6 +22,9 @@ LEAST_OK = 0.99
 MOST_P95_S = 0.8
 MOST_SLOPE_KB_PER_S = 100.0
 LEAST_SECONDS = 60.0
+MOST_LATE_S = 0.1
+ON_TIME = "the load was sent on time: 99 of 100 requests at most 0.1 s late"
+"""Else the generator measured itself."""
 WARM_UP_REQUESTS = 40
 HONEST_P95_OF_LENGTH = 1.0
 """The highest rate of a real model is that at which 95 of 100 answers come within the length of the sound."""
@@ -94,7 +97,7 @@ def run(arguments: argparse.Namespace) -> dict[str, Any]:
     holds = {
         f"{CLAIMED}: at least {LEAST_OK:.0%} answered OK": after["ok_share"] >= LEAST_OK,
         f"{CLAIMED}: p95 under {MOST_P95_S} s": after["p95_s"] < MOST_P95_S,
-        "the load was sent on time": after["generator_late_p99_s"] < 0.1,  # noqa: PLR2004
+        ON_TIME: max(one["generator_late_p99_s"] for one in found.values()) < MOST_LATE_S,
     }
     if arguments.seconds >= LEAST_SECONDS:  # before that, pools and caches still fill
         slope = after["server_kb_per_s"]

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from voicejobs.audio.encode import Block
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import SynthesiseOptions, Synthesiser, Voice
 from voicejobs.errors import Cancelled, MessageTooLarge
@@ -155,7 +156,7 @@ class Synthesis:
     def _response(
         self,
         wish: _Wish,
-        blocks: Iterable[speech_formats.Block],
+        blocks: Iterable[Block],
         voice_hz: int,
         samples: int,
         pieces: Iterable[pb.PieceInfo],

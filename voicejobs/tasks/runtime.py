@@ -129,6 +129,7 @@ class Runtime:
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
         self.languages = Once()
         self.audio = AudioBudget()
+        self.sound = AudioBudget()
         self.watch = Watch()
         self._disk_low = False
         self._notice_due = 0.0

@@ -4,9 +4,11 @@ import os
 import shutil
 import stat
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -62,8 +64,9 @@ def outcome(address: str, metadata: tuple[tuple[str, str], ...]) -> dict[str, st
     found = {}
     with grpc.insecure_channel(address) as channel:
         stub = VoiceEngineStub(channel)
-        reflect = reflection_pb2_grpc.ServerReflectionStub(channel)
-        calls = {
+        reflect: Any = reflection_pb2_grpc.ServerReflectionStub
+        reflect = reflect(channel)
+        calls: dict[str, Callable[[], object]] = {
             "Recognize": lambda: stub.Recognize(recognize(), metadata=metadata, timeout=10),
             "Synthesize": lambda: stub.Synthesize(pb.SynthesizeRequest(text="One."), metadata=metadata, timeout=10),
             "SynthesizeStream": lambda: list(
@@ -133,8 +136,8 @@ def test_tls_and_certificates_of_clients(serve: Starter, certificates: Certifica
     with pytest.raises(EngineUnavailable):
         server.client().info(timeout_s=5)
     mutual = serve(*words, "--client-ca", str(certificates.ca))
-    named = {"certificate_file": str(certificates.client), "key_file": str(certificates.client_key)}
-    assert mutual.client(tls=True, ca_file=str(certificates.ca), **named).info().version
+    ca, ours, our_key = (str(path) for path in (certificates.ca, certificates.client, certificates.client_key))
+    assert mutual.client(tls=True, ca_file=ca, certificate_file=ours, key_file=our_key).info().version
     with pytest.raises(EngineUnavailable):
         mutual.client(tls=True, ca_file=str(certificates.ca)).info(timeout_s=5)
 

@@ -68,7 +68,7 @@ def test_retry_after_is_plain_metadata(serve: Starter) -> None:
             stub.Recognize(recognize())
         first.result()
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    trailing = dict(refused.value.trailing_metadata())
+    trailing = {one.key: one.value for one in refused.value.trailing_metadata()}
     assert trailing["error-code"] == "queue_full"
     assert int(trailing["retry-after-ms"]) >= 100
     assert trailing["x-trace-id"]

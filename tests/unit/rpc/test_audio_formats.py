@@ -30,7 +30,8 @@ def encoded(samples: NDArray[np.float64], encoding: str, channels: int) -> bytes
     if encoding == "s16le":
         return pcm.tobytes()
     table = samples_of_bytes(encoding).astype(np.int32)
-    return np.abs(table[np.newaxis, :] - pcm.reshape(-1, 1)).argmin(axis=1).astype(np.uint8).tobytes()
+    nearest: NDArray[np.int64] = np.abs(table[np.newaxis, :] - pcm.reshape(-1, 1)).argmin(axis=1)
+    return nearest.astype(np.uint8).tobytes()
 
 
 @pytest.mark.parametrize(
