@@ -47,11 +47,11 @@ def stick(once: Path) -> None:
 
     ours = Upkeep.tick
 
-    def tick(upkeep: Upkeep) -> None:
+    def tick(self: Upkeep) -> None:
         if not once.exists():
             once.touch()
             Event().wait()
-        ours(upkeep)
+        ours(self)
 
     Upkeep.tick = tick  # type: ignore[method-assign]
 
