@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.conftest import MakeTree
 from tests.acceptance.harness import RATE_HZ, Tree, example_speech, files_below, speech_files, wait_for, write_recording
 from tests.acceptance.terminal import CTRL_C, Screen, on_terminal, terminal
+from tests.waiting import patience
 
 TIMEOUT_S = 90
 pytestmark = [pytest.mark.services, pytest.mark.timeout(TIMEOUT_S)]
