@@ -4,21 +4,24 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText
+    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
+    |   |   |   MessageTooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, EngineRefused
+    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   QueueFull, OutOfMemory, DiskFull, BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |   QueueFull, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BrokerUnavailable,
+    |   |   DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
 `code` is stable and documented in docs/errors.md; `hint` says what to do about it.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -145,6 +148,20 @@ class NotSubtitles(InputError):
 
     code = "not_subtitles"
     default_hint = "Name an SRT or WebVTT file in UTF-8."
+
+
+class BadAudioFormat(InputError):
+    """The audio format of a request is unknown, or the audio is not of that format."""
+
+    code = "bad_audio_format"
+    default_hint = "docs/voice-engine.md lists the formats."
+
+
+class MessageTooLarge(InputError):
+    """A message to or from a voice engine is larger than the server or the client takes."""
+
+    code = "message_too_large"
+    default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
 
 
 class EmptyText(InputError):
@@ -286,6 +303,20 @@ class EngineRefused(Permanent):
     default_hint = "The message is the server's: check the model, the voice, the key and the options of the engine."
 
 
+class AccessDenied(Permanent):
+    """The server of a voice engine wants a key that it knows."""
+
+    code = "access_denied"
+    default_hint = "Send the key as metadata: authorization: Bearer KEY."
+
+
+class NotServed(Permanent):
+    """The server has no engine for what was asked."""
+
+    code = "not_served"
+    default_hint = "Ask a server that has such an engine; GetInfo tells what this one has."
+
+
 class Poison(Permanent):
     """The processes that worked on a job died under it too often."""
 
@@ -384,6 +415,20 @@ class StackUnavailable(Transient):
     default_hint = "Read the log named in the message, then run the command again: it resumes."
 
 
+class WaitedTooLong(Transient):
+    """The request waited in the queue of the server for as long as it may, and never reached an engine."""
+
+    code = "waited_too_long"
+    default_hint = "The server is busy: try again later, or raise VOICEJOBS_RPC_WAIT_S."
+
+
+class DeadlinePassed(Transient):
+    """The answer did not come before the deadline of the call."""
+
+    code = "deadline_passed"
+    default_hint = "Give the call more time, or send less audio at once."
+
+
 class Internal(Transient):
     """An error that voicejobs did not foresee."""
 
@@ -414,3 +459,14 @@ class ShuttingDown(Interruption):
     """The worker is going down; the step run goes back to the queue."""
 
     code = "shutting_down"
+
+
+def error_from_json(data: Mapping[str, Any]) -> VoicejobsError:
+    """Build the error that `VoicejobsError.to_json` described; an unknown code becomes `Internal`."""
+    waiting: list[type[VoicejobsError]] = [VoicejobsError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.code == data["code"]:
+            return kind(data["message"], hint=data["hint"], **data["details"])
+        waiting += kind.__subclasses__()
+    return Internal(data["message"], hint=data["hint"], **data["details"])

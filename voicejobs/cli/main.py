@@ -45,7 +45,7 @@ _COMMANDS = {
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),
     "batch": ("voicejobs.cli.batch:batch", "List, show, watch, cancel, retry and export batches."),
-    "serve": ("voicejobs.cli.serve:serve", "Run workers, one for each device."),
+    "serve": ("voicejobs.cli.serve:serve", "Run workers, or the voice engine."),
     "voices": ("voicejobs.cli.voices:voices", "List the voices that speak."),
     "models": ("voicejobs.cli.models:models", "List, pull, choose and verify model weights."),
     "config": ("voicejobs.cli.config:config", "Show, check and write the configuration."),
@@ -200,6 +200,8 @@ def _misused(error: click.ClickException) -> int:
 
 def exit_code(error: VoicejobsError) -> int:
     """Return the exit code of an error that ended a whole command."""
+    if isinstance(error, BadUsage):
+        return EXIT_USAGE
     if isinstance(error, (BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ModelUnavailable, Transient)):
         return EXIT_TEMPORARY
     if isinstance(error, (InputError, Permanent)):
