@@ -10,6 +10,8 @@ from voicejobs.audio import encode
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.engine_choice import engine_and_model
+from voicejobs.cli.subtitle_options import render_flags
+from voicejobs.formats.options import PROFILES
 from voicejobs.models.parts import Progress
 from voicejobs.settings import Settings
 from voicejobs.text import MARKUPS
@@ -61,6 +63,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         multiple=True,
         metavar="FORMAT",
         help=f"Write what is said when beside the sound: {', '.join(CAPTION_FORMATS)}; repeat, or separate by commas.",
+    ),
+    click.option(
+        "--subtitle-profile",
+        type=click.Choice(PROFILES),
+        default="netflix",
+        show_default=True,
+        help="Rules for captions as srt and vtt; plain makes each piece that is spoken in one go a cue.",
     ),
     click.option(
         "--markup",
@@ -135,6 +144,7 @@ def speech_steps(
             "formats": [name for name in formats if name in encode.FORMATS],
             "captions": [name for name in formats if name not in encode.FORMATS],
             "sample_rate_hz": flags["sample_rate"] or 0,
+            "render": render_flags(flags),
         },
     }
 
