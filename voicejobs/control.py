@@ -1,17 +1,15 @@
 """Change what has been submitted: cancel jobs, and take ended ones up again."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from voicejobs import canvas
-from voicejobs.errors import BadOption, EmptyFile, NoSuchRecord, VoicejobsError, WrongState
+from voicejobs.errors import BadOption, InputError, NoSuchRecord, VoicejobsError, WrongState
 from voicejobs.pipelines.pipeline import Pipeline, pipeline
 from voicejobs.store import jobs as rows
 from voicejobs.store import retry as again
@@ -21,7 +19,7 @@ from voicejobs.store.paths import decode_path, encode_path
 from voicejobs.store.retry import RETRIABLE_JOB
 from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
-from voicejobs.tasks.inputs import unreadable
+from voicejobs.tasks.content import Content, read_content
 
 CHUNK_JOBS = 200
 
@@ -130,16 +128,7 @@ def _retry(database: Database, job_ids: Sequence[str]) -> Retried:
     return outcome
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """Tell what is in a file now."""
-
-    sha256: str
-    size: int
-    mtime_ns: int
-
-
-def _contents(found: Sequence[Any]) -> Iterator[tuple[str, _Content | VoicejobsError]]:
+def _contents(found: Sequence[Any]) -> Iterator[tuple[str, Content | InputError]]:
     """Read the inputs of which nothing is known, since they were refused, and those that were mended or changed."""
     for row in found:
         source = json.loads(row.source)
@@ -158,28 +147,22 @@ def _has_changed(path: str, source: Mapping[str, Any]) -> bool:
     return (status.st_size, status.st_mtime_ns) != (source.get("size"), source.get("mtime_ns"))
 
 
-def _read(path: str, name: str) -> _Content | VoicejobsError:
+def _read(path: str, name: str) -> Content | InputError:
     """Return what is in a file, or why it cannot be read."""
     try:
-        with Path(path).open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            if status.st_size == 0:
-                return EmptyFile(f"{name} holds no bytes")
-            return _Content(file_digest(stream, "sha256").hexdigest(), status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        return unreadable(name, error)
+        return read_content(path, name)
+    except InputError as error:
+        return error
 
 
-def _reopen(
-    connection: Connection, row: Any, present: Sequence[Any], content: _Content | VoicejobsError | None
-) -> bool:
+def _reopen(connection: Connection, row: Any, present: Sequence[Any], content: Content | InputError | None) -> bool:
     """Take one job up again; False where somebody else was faster.
 
     Raises:
         InputError: it was refused when it was submitted, or has changed since, and cannot be read.
         BadOption: its options are those of another version.
     """
-    if isinstance(content, VoicejobsError):
+    if isinstance(content, InputError):
         raise content
     graph = pipeline(row.pipeline)
     options = _options(graph, row)

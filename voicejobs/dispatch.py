@@ -7,6 +7,7 @@ window of jobs; what it loses is sent again, what it has twice is claimed once.
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -44,8 +45,8 @@ def retry_delay_s(failures: int) -> float:
 def fill(database: Database, app: Celery, window_jobs: int) -> int:
     """Send unsent jobs until `window_jobs` of them are out in each lane; return how many were sent.
 
-    Interactive jobs have a window of their own, so that no bulk keeps them waiting. Batches share a lane evenly: the
-    one with the fewest jobs out is served first.
+    Interactive jobs have a window of their own, so that no bulk keeps them waiting. Tenants share a lane evenly,
+    and so do the batches of a tenant: who has the fewest jobs out is served first.
     """
     with database.begin(durable=False) as connection:
         if not outbox.lock_dispatch(connection, database):
@@ -79,15 +80,20 @@ def _choose(connection: Connection, batches: Sequence[outbox.OpenBatch], window_
 
 
 def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[Any]:
-    """Return the jobs that fill the window of a lane, from each batch in turn the more the fewer it has out."""
+    """Return the jobs that fill the window of a lane: the next of the tenant, and of its batch, with the fewest out."""
     room = window_jobs - sum(batch.in_flight for batch in batches)
     waiting = {batch.id: outbox.unsent(connection, batch.id, room) for batch in batches} if room > 0 else {}
     out = {batch.id: batch.in_flight for batch in batches}
+    of_tenant: Counter[str] = Counter()
+    for batch in batches:
+        of_tenant[batch.tenant] += batch.in_flight
     rows: list[Any] = []
     while len(rows) < room and any(waiting.values()):
-        batch_id = min((name for name in waiting if waiting[name]), key=lambda name: (out[name], name))
-        rows.append(waiting[batch_id].pop(0))
-        out[batch_id] += 1
+        ready = (batch for batch in batches if waiting[batch.id])
+        chosen = min(ready, key=lambda batch: (of_tenant[batch.tenant], out[batch.id], batch.id))
+        rows.append(waiting[chosen.id].pop(0))
+        out[chosen.id] += 1
+        of_tenant[chosen.tenant] += 1
     return rows
 
 

@@ -17,7 +17,6 @@ from voicejobs.cli.report import (
     CANCELLED,
     DONE,
     FAILED,
-    NO_SPEECH,
     SKIPPED,
     SUCCEEDED,
     FileReport,
@@ -228,7 +227,7 @@ class Run:
                 outputs=job.outputs,
                 error=self._told_error(one.file, job.error)
                 or (error_json(Internal(f"The job {job.id} has {job.state}")) if state == FAILED else None),
-                warnings=(NO_SPEECH,) if succeeded and job.words == 0 else (),
+                warnings=job.warnings if succeeded else (),
             )
         )
 
@@ -239,8 +238,9 @@ class Run:
         self.reporter.file(report)
 
     def _told_path(self, file: InputFile) -> str:
-        """Return the path to tell of: that of our copy of standard input is nobody's business."""
-        return "" if self.hidden and file.path.startswith(self.hidden) else file.path
+        """Return the path to tell of: that of our copy of standard input is nobody's business, and some have none."""
+        is_hidden = bool(self.hidden) and file.path.startswith(self.hidden)
+        return "" if is_hidden or not file.path.startswith("/") else file.path
 
     def _told_error(self, file: InputFile, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return an error to tell of, without the path of our copy of standard input."""
@@ -286,7 +286,7 @@ class Run:
         """Cancel what has not been done, see what still ends, and count the rest; a second Ctrl-C leaves at once."""
         self.summary.ended = ended
         self._is_leaving = True
-        self.reporter.warn(ended, "Stopping: what is being recognised is dropped, what is done stays")
+        self.reporter.warn(ended, "Stopping: what is at work is dropped, what is done stays")
         self._cancel()
         deadline = time.monotonic() + CANCEL_WAIT_S
         while time.monotonic() < deadline:

@@ -11,8 +11,10 @@ from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import (
     Cancelled,
+    EngineBusy,
     EngineCrash,
     EngineTimeout,
+    EngineUnavailable,
     Internal,
     OutOfMemory,
     ShuttingDown,
@@ -353,6 +355,9 @@ class EnginePool:
         if out_of_memory:
             self._limit = max(1, min(self._limit, len(items) // 2))
             process.stop()  # gives all memory back, which the engine itself may not
+        if isinstance(error, EngineUnavailable | EngineBusy):  # its server answers no part of the batch either
+            _fail(items, self._reason(error))
+            return []
         if len(items) > 1:
             middle = len(items) // 2
             return [items[middle:], items[:middle]]

@@ -15,6 +15,7 @@ DEATHS_BEFORE_ISOLATION = 3
 """Workers that may die under a job before it runs alone."""
 
 _DISPATCH_LOCK = 0x766A0001
+_SUBMIT_LOCK = 0x766A0002
 
 # Word for word the predicates of the partial indexes in `schema`; the columns carry their table, since queries join.
 _SENT = text(qualified("jobs", SENT))
@@ -24,9 +25,10 @@ _RUNNING = text(qualified("step_runs", RUNNING))
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Name an unfinished batch, how many of its jobs are out, and whether one of these must run alone."""
+    """Name an unfinished batch and its tenant, how many of its jobs are out, and whether one must run alone."""
 
     id: str
+    tenant: str
     lane: str
     in_flight: int
     has_isolated: bool
@@ -41,16 +43,23 @@ def lock_dispatch(connection: Connection, database: Database) -> bool:
     )
 
 
+def lock_submissions(connection: Connection, database: Database) -> None:
+    """Let no other submission of a manifest look for jobs and insert them until the transaction ends."""
+    if not database.is_sqlite:  # there the write transaction is the lock
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SUBMIT_LOCK})
+
+
 _OPEN_BATCHES = (
     select(
         batches.c.id,
+        batches.c.tenant,
         batches.c.lane,
         func.count(jobs.c.id).label("in_flight"),
         func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
     )
     .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
     .where(batches.c.finished_at.is_(None))
-    .group_by(batches.c.id, batches.c.lane)
+    .group_by(batches.c.id, batches.c.tenant, batches.c.lane)
     .order_by(func.count(jobs.c.id), batches.c.id)
 )
 
@@ -58,7 +67,7 @@ _OPEN_BATCHES = (
 def open_batches(connection: Connection) -> list[OpenBatch]:
     """Return the unfinished batches of all lanes, those with the fewest jobs in flight first."""
     return [
-        OpenBatch(row.id, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
+        OpenBatch(row.id, row.tenant, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
         for row in connection.execute(_OPEN_BATCHES)
     ]
 

@@ -30,6 +30,7 @@ from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
 from voicejobs.store.leases import Claimer, Ending, Lease
 from voicejobs.store.retry import begin_anew
 from voicejobs.store.states import JobState, StepState
+from voicejobs.tasks.identify import identified
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
 
@@ -115,6 +116,7 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
     """Run the body under its lease; return what became ready, or None where the chain ends."""
     try:
         _demand_known_version(lease)
+        lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
         return _commit(runtime, lease, product, bodies)
@@ -227,6 +229,11 @@ def _begin_anew(runtime: Runtime, connection: Connection, lease: Lease, reason: 
         send_again(connection, lease.job_id)
 
 
+def _asked_delay_s(error: VoicejobsError) -> float:
+    """Return for how long a busy server of an engine asks to be left alone, within reason."""
+    return min(dispatch.RETRY_CAP_S, float(error.details.get("retry_after_s") or 0.0))
+
+
 def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
     """Decide by the kind of error: try again later, or end the job with its whole story."""
     burns = not isinstance(error, NO_ATTEMPT_BURNT)
@@ -249,7 +256,7 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
                 finish_job(connection, lease.job_id, JobState.FAILED, error=error)
             else:
                 delay_s = dispatch.retry_delay_s(lease.failures + 1) if burns else UNBURNT_DELAY_S
-                send_again(connection, lease.job_id, delay_s=delay_s)
+                send_again(connection, lease.job_id, delay_s=max(delay_s, _asked_delay_s(error)))
     except VoicejobsError as lost:
         logger.warning("could not record the failure", extra={"error": lost.message})
         return

@@ -10,6 +10,7 @@ from typing import Any
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
+from voicejobs.engines.configured import with_settings
 from voicejobs.engines.devices import resolve_device
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import AudioGone, DatabaseUnavailable, ModelCorrupt, NotFound
@@ -28,9 +29,10 @@ from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
+from voicejobs.tasks.detector import vad_spec
 from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import VAD_SPEC, Place, Runtime
+from voicejobs.tasks.runtime import Place, Runtime
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 SHARD_WINDOWS = 16
@@ -49,14 +51,16 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Decode the input into the job's scratch folder and plan the windows of each channel."""
     path = decode_path(lease.source)
     check_unchanged(path, lease.source)
-    options = runtime.decoder.options(channels=lease.options["prepare"]["channels"])
+    wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
+    options = runtime.decoder.options(channels=wanted["channels"])
+    detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
     try:
         with runtime.decoder.open(path, options, cancelled=lambda: hold.is_stopped) as stream:
             heard = listen(
                 stream.blocks(),
-                runtime.host.vad(VAD_SPEC),
+                detector,
                 _keep_in(runtime, lease, writers),
                 _note_progress(runtime, lease, hold),
             )
@@ -120,7 +124,7 @@ def _prepared(
     channels: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
     for number, (channel, writer) in enumerate(zip(heard, writers, strict=True)):
-        planned = plan(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES, wanted)
+        planned = plan(channel.probabilities, channel.samples, channel.frame_samples, wanted)
         windows = planned.windows
         channels.append(
             {
@@ -167,10 +171,6 @@ def _spans_to_json(spans: Sequence[Span]) -> list[list[int]]:
 def _spans_of(pairs: Sequence[Sequence[int]]) -> list[Span]:
     """Return the spans that `_spans_to_json` wrote."""
     return [Span(start, end) for start, end in pairs]
-
-
-VAD_FRAME_SAMPLES = 512
-"""Frame of the detector that `VAD_SPEC` names."""
 
 
 def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -248,13 +248,6 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
     params: tuple[tuple[str, Any], ...] = ()
     if options["batch_size"]:
         params = (("max_batch", options["batch_size"]),)
-    if options["engine"] in {"fake", "fake_voice"}:
-        params = (
-            *params,
-            ("cost_base_s", settings.fake_cost_base_s),
-            ("cost_window_s", settings.fake_cost_window_s),
-            ("cost_mode", settings.fake_cost_mode),
-        )
     spec = EngineSpec(
         engine=options["engine"],
         model=options["model"],
@@ -265,6 +258,7 @@ def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) ->
         memory_bytes=0 if device == "cpu" else place.memory_bytes,
         params=params,
     )
+    spec = with_settings(spec, settings)
     if not engine_class(spec.engine).facts(spec).needs_model:
         return spec
     files = resolve(by_hash(options["model"], options["model_sha256"]), settings)
@@ -299,7 +293,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         text=transcript.text,
     )
     return Product(
-        output={"files": files},
+        output={"files": files, **({"warnings": list(transcript.warnings)} if transcript.warnings else {})},
         audio_s=transcript.duration_s,
         progress_s=transcript.duration_s,
         artifacts=[artifact],
@@ -334,13 +328,18 @@ def transcript_of(lease: Lease) -> Transcript:
         source_name=str(lease.source.get("name", "")),
         source_sha256=lease.input_sha256 or "",
         options={"word_timestamps": options["word_timestamps"], "task": options["task"]},
-        warnings=_warnings(audio, segments),
+        warnings=_warnings(audio, segments, lease.options["prepare"]["clips"]),
     )
 
 
-def _warnings(audio: Mapping[str, Any], segments: Sequence[Segment]) -> tuple[str, ...]:
+def _warnings(
+    audio: Mapping[str, Any], segments: Sequence[Segment], clips: Sequence[Sequence[float | None]]
+) -> tuple[str, ...]:
     """Return short codes for what a reader of the transcript should know."""
     warnings = []
+    duration_s = samples_to_seconds(audio["samples"])
+    if any((start_s or 0.0) >= duration_s > 0 for start_s, _ in clips):
+        warnings.append("clip_past_end")
     if not segments:
         warnings.append("no_speech")
     if audio["media"].get("skipped_packets"):
