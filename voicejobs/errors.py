@@ -9,7 +9,7 @@
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, EngineRefused, AccessDenied, NotServed
+    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
@@ -296,6 +296,13 @@ class Expired(Permanent):
     default_hint = "`voicejobs job retry` takes it up again, without a limit."
 
 
+class EngineRefused(Permanent):
+    """The server of an engine refuses a request, and will refuse it again."""
+
+    code = "engine_refused"
+    default_hint = "The message is the server's: check the model, the voice, the key and the options of the engine."
+
+
 class AccessDenied(Permanent):
     """The server of a voice engine wants a key that it knows."""
 
@@ -308,13 +315,6 @@ class NotServed(Permanent):
 
     code = "not_served"
     default_hint = "Ask a server that has such an engine; GetInfo tells what this one has."
-
-
-class EngineRefused(Permanent):
-    """The server of an engine refuses a request, and will refuse it again."""
-
-    code = "engine_refused"
-    default_hint = "The message is the server's: check the model, the voice, the key and the options of the engine."
 
 
 class Poison(Permanent):

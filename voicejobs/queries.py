@@ -1,19 +1,21 @@
 """The read side: what commands and servers show. Nothing here writes."""
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, exists, func, literal, select
+from sqlalchemy import Connection, Select, and_, exists, func, literal, select
 
-from voicejobs.errors import NoSuchRecord
+from voicejobs.errors import NoSuchRecord, Poison, Transient, VoicejobsError
 from voicejobs.messages import CPU
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import JobState, StepState
 
+DEAD = "dead"
+"""Stands for a state in `list_jobs`."""
 FINISHED_OVERLAP_S = 2.0
 """A commit can come this much later than the time that its row says."""
 
@@ -222,7 +224,8 @@ def list_jobs(
 
     Args:
         database: the store.
-        state: only jobs in this state.
+        state: only jobs in this state, or with `DEAD` only dead letters: those that were given up after all their
+            attempts, or as poison.
         batch_id: only jobs of this batch.
         matches: only jobs whose `name` holds a text, and whose `error_code` is one.
         after: id of the last job of the page before; jobs that came since do not shift the pages.
@@ -240,7 +243,7 @@ def list_jobs(
         jobs.c.finished_at,
     ).order_by(jobs.c.id.desc())
     if state is not None:
-        query = query.where(jobs.c.state == state)
+        query = query.where(_is_dead_letter() if state == DEAD else jobs.c.state == state)
     if batch_id is not None:
         query = query.where(jobs.c.batch_id == batch_id)
     wanted = matches or {}
@@ -251,6 +254,22 @@ def list_jobs(
     if after:
         query = query.where(jobs.c.id < after)
     return _rows(database, query.limit(limit))
+
+
+def _is_dead_letter() -> Any:
+    """Tell which jobs have failed although trying again might have helped: the last of several attempts, or poison.
+
+    What is wrong with an input, an option or a place for outputs is told by the first attempt, and stays wrong.
+    """
+    codes = [error.code for root in (Transient, Poison) for error in _family(root)]
+    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(codes))
+
+
+def _family(root: type[VoicejobsError]) -> Iterator[type[VoicejobsError]]:
+    """Yield a class of errors, and all below it."""
+    yield root
+    for child in root.__subclasses__():
+        yield from _family(child)
 
 
 def list_batches(
@@ -378,7 +397,7 @@ def show_job(database: Database, job_id: str) -> dict[str, Any]:
 
 _JOB_FIELDS = (
     "id", "batch_id", "pipeline", "pipeline_version", "state", "source_name", "audio_s", "input_sha256", "done_key",
-    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at",
+    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at", "expires_at",
 )  # fmt: skip
 _STEP_FIELDS = (
     "id", "node", "step", "step_version", "shard", "state", "queue", "progress_s", "fence", "failures", "worker",

@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "openai_key", "remote_key", "rpc_keys")
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -44,7 +44,7 @@ class Settings:
         engine_idle_s: seconds after which an unused engine process ends; 0 never.
         window_jobs: jobs sent to the broker and not ended; 0 derives it from the slots.
         linger_s: seconds that the embedded stack outlives its last client.
-        offline: never ask the model hub.
+        offline: ask neither the model hub nor the package index.
         hub_url: base address of the model hub.
         log_level: level of the log files.
         rpc_max_message_bytes: largest message that the voice engine takes and its client sends.
@@ -54,6 +54,7 @@ class Settings:
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
+        fake_character_s: seconds of sound that the engine `fake_voice` adds for each character.
         cosyvoice_url: CosyVoice's server: `grpc://host:port`, `http://...` or `https://...`.
         cosyvoice_model: model that it runs, which tells its sampling rate and its modes.
         cosyvoice_rate_hz: sampling rate of its sound; 0 takes that of the model.
@@ -100,6 +101,7 @@ class Settings:
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
+    fake_character_s: float = 0.0
     cosyvoice_url: str = ""
     cosyvoice_model: str = ""
     cosyvoice_rate_hz: int = 0

@@ -127,8 +127,7 @@ class Submission:
 
     def settle(self) -> None:
         """Complete the batch if all its jobs have ended, without waiting for the upkeep of a worker."""
-        with self.database.begin() as connection:
-            rows.complete_batches(connection)
+        self.database.run(rows.complete_batches)
 
     def add(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
@@ -140,6 +139,8 @@ class Submission:
             self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
+            elif self.batch_id:
+                rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
             failed = [self._refused_job(file, error) for file, error in refused]
@@ -424,10 +425,15 @@ def cancel_batch(database: Database, batch_id: str) -> int:
     Raises:
         NoSuchRecord: there is no such batch.
     """
-    with database.begin() as connection:
+
+    def cancel(connection: Connection) -> int:
         if connection.execute(select(batches.c.id).where(batches.c.id == batch_id)).first() is None:
             raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
+        rows.lock_jobs(connection, jobs.c.batch_id == batch_id)
+        # Whoever adds jobs at this moment has the batch; its jobs are there once we have it.
         connection.execute(
             update(batches).where(batches.c.id == batch_id, batches.c.sealed_at.is_(None)).values(sealed_at=now_s())
         )
         return rows.cancel_jobs(connection, batch_id=batch_id)
+
+    return database.run(cancel)

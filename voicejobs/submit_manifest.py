@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import ARRAY, Connection, Text, any_, literal, select
 
 from voicejobs import canvas
 from voicejobs.errors import BadManifest, QueueFull, WrongState
@@ -23,7 +23,7 @@ from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
 from voicejobs.store.database import Database
 from voicejobs.store.ids import new_id
-from voicejobs.store.jobs import DEFAULT_TENANT, NewJob
+from voicejobs.store.jobs import DEFAULT_TENANT, NewJob, NewStepRun
 from voicejobs.store.leases import dump
 from voicejobs.store.outbox import lock_submissions
 from voicejobs.store.paths import UNREAD, decode_path, display_name, encode_path
@@ -61,12 +61,13 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Item:
-    """Hold a line with its absolute path and the place of its outputs."""
+class Item:
+    """Hold a line with its absolute path, the place of its outputs, and the job that it becomes if it has none yet."""
 
     line: Line
     path: str
     target: str
+    job: NewJob
 
 
 @dataclass(slots=True)
@@ -100,17 +101,22 @@ class ManifestSubmission:
         up_to = pipeline.nodes[-2].name if len(pipeline.nodes) > 1 else ""
         self._keys = pipeline.keyed(options), pipeline.keyed(options, up_to=up_to)
 
-    def add(self, lines: Sequence[Line]) -> None:
+    def prepare(self, lines: Sequence[Line]) -> list[Item]:
+        """Return what `add` takes: all that can be done without the database, so that another thread can do it."""
+        step_runs = canvas.first_rows(self.wish.pipeline)
+        items = []
+        for line in lines:
+            path, target = os.path.abspath(line.path), self.wish.place(line)  # noqa: PTH100 - no links resolved
+            items.append(Item(line, path, target, self._new_job(line, path, target, step_runs)))
+        return items
+
+    def add(self, items: Sequence[Item]) -> None:
         """Submit some lines.
 
         Raises:
             QueueFull: so many jobs wait already; nothing of this call is inserted.
             WrongState: the batch was cancelled meanwhile.
         """
-        items = [
-            _Item(line, os.path.abspath(line.path), self.wish.place(line))  # noqa: PTH100 - no links resolved
-            for line in lines
-        ]
         batch_id, counts, batch_ids = self.database.run(lambda connection: self._add(connection, items))
         self.batch_id = batch_id
         self.counts.update(counts)
@@ -122,7 +128,7 @@ class ManifestSubmission:
         if self.batch_id:
             self.database.run(lambda connection: rows.seal_batch(connection, self.batch_id))
 
-    def _add(self, connection: Connection, items: Sequence[_Item]) -> tuple[str, Counter[str], dict[str, bool]]:
+    def _add(self, connection: Connection, items: Sequence[Item]) -> tuple[str, Counter[str], dict[str, bool]]:
         """Insert what is not there yet; return the batch, what became of the lines, and where their jobs are."""
         lock_submissions(connection, self.database)
         present = _present(connection, [item.target for item in items])
@@ -131,7 +137,7 @@ class ManifestSubmission:
         counts: Counter[str] = Counter()
         batch_ids: dict[str, bool] = {}
         taken: dict[str, str] = {}
-        fresh: list[tuple[_Item, str]] = []
+        fresh: list[tuple[Item, str]] = []
         for item in items:
             outcome, found = self._outcome(item, present.get(item.target, ()), batch_id, taken)
             taken.setdefault(item.target, item.path)
@@ -159,7 +165,7 @@ class ManifestSubmission:
         wish = self.wish
         return rows.insert_batch(connection, lane=wish.lane, label=wish.label, options=wish.options, tenant=wish.tenant)
 
-    def _adopted(self, connection: Connection, items: Sequence[_Item], present: Mapping[str, Sequence[Any]]) -> str:
+    def _adopted(self, connection: Connection, items: Sequence[Item], present: Mapping[str, Sequence[Any]]) -> str:
         """Return the batch of the same wish that a submission of these lines was adding to when it ended, or none."""
         for item in items:
             for row in present.get(item.target, ()):
@@ -169,14 +175,14 @@ class ManifestSubmission:
                     return str(row.batch_id)
         return ""
 
-    def _outcome(self, item: _Item, present: Sequence[Any], batch_id: str, taken: Mapping[str, str]) -> tuple[str, str]:
+    def _outcome(self, item: Item, present: Sequence[Any], batch_id: str, taken: Mapping[str, str]) -> tuple[str, str]:
         """Return what becomes of a line, and the batch of its job where it has one."""
-        if item.target in taken:
-            return ("known", "") if taken[item.target] == item.path else ("refused", "")
         same = [row for row in present if self._is_same(item, row)]
         for row in same:
             if row.batch_id == batch_id or (row.state in STARTABLE_JOB and not self.wish.force):
                 return "known", row.batch_id
+        if item.target in taken:
+            return ("known", "") if taken[item.target] == item.path else ("refused", "")
         for row in same if not self.wish.force else ():
             if row.state == JobState.SUCCEEDED and _stands(item.path, row):
                 return "done", row.batch_id
@@ -184,7 +190,7 @@ class ManifestSubmission:
             return "refused", ""
         return "submitted", ""
 
-    def _is_same(self, item: _Item, row: Any) -> bool:
+    def _is_same(self, item: Item, row: Any) -> bool:
         """Tell whether a job does what a line asks for."""
         source = json.loads(row.source)
         line = item.line
@@ -194,23 +200,13 @@ class ManifestSubmission:
             return False
         if line.size is not None and source.get("size") not in {None, line.size}:
             return False
-        if row.options == self._options_of(item):
+        if row.options == item.job.options:
             return True
         theirs = json.loads(row.options)
         try:
             return self.wish.pipeline.key("", theirs) == self.wish.pipeline.key("", self.wish.options)
         except KeyError:  # of a version with other nodes
             return False
-
-    def _options_of(self, item: _Item, known: Mapping[str, str] | None = None) -> str:
-        """Return the options of the job of a line, as JSON text."""
-        before, after = self._options
-        text = f"{before}{dump(encode_path(item.target))}{after}"
-        if not known:
-            return text
-        options = json.loads(text)
-        options[self.wish.pipeline.nodes[-1].name]["known"] = dict(known)
-        return dump(options)
 
     def _demand_room(self, connection: Connection, more: int) -> None:
         """Refuse a submission beyond the ceiling.
@@ -224,51 +220,58 @@ class ManifestSubmission:
             raise QueueFull(f"{waiting} jobs wait already, and no more than {most} may")
 
     def _new_jobs(
-        self, connection: Connection, fresh: Sequence[tuple[_Item, str]], present: Mapping[str, Sequence[Any]]
+        self, connection: Connection, fresh: Sequence[tuple[Item, str]], present: Mapping[str, Sequence[Any]]
     ) -> list[NewJob]:
         """Return the rows of new jobs; those whose transcript is known by their hash only have to deliver it."""
         pipeline = self.wish.pipeline
-        first = canvas.first_rows(pipeline)
         done = frozenset(node.name for node in pipeline.nodes[:-1])
-        hashes = {item.line.sha256 for item, _ in fresh} - {""} if not self.wish.force else set()
-        texts = _transcripts(connection, [self._keys[1](one) for one in hashes])
+        keys = {item.job.result_key or "" for item, _ in fresh} - {""} if not self.wish.force else set()
+        texts = _transcripts(connection, list(keys))
         new = []
         for item, outcome in fresh:
-            job = self._new_job(item, _our_hashes(present.get(item.target, ())))
+            job = item.job
+            known = _our_hashes(present.get(item.target, ()))
             text = texts.get(job.result_key or "")
+            if known:
+                job = replace(job, options=self._with_known(job, known))
             if outcome == "refused":
-                job = replace(job, error=_collision(item))
+                job = replace(job, step_runs=(), error=_collision(item))
             elif text:
                 job = replace(job, step_runs=canvas.first_rows(pipeline, done=done, inputs={"transcript": text}))
-            else:
-                job = replace(job, step_runs=first)
             new.append(job)
         return new
 
-    def _new_job(self, item: _Item, known: Mapping[str, str]) -> NewJob:
-        """Return the row of a new job, without its step runs."""
-        line, wish = item.line, self.wish
+    def _with_known(self, job: NewJob, known: Mapping[str, str]) -> dict[str, Any]:
+        """Return the options of a job with the hashes of files that are ours to replace."""
+        options: dict[str, Any] = json.loads(str(job.options))
+        options[self.wish.pipeline.nodes[-1].name]["known"] = dict(known)
+        return options
+
+    def _new_job(self, line: Line, path: str, target: str, step_runs: Sequence[NewStepRun]) -> NewJob:
+        """Return the row of a new job."""
+        wish = self.wish
         name = display_name(line.name or line.path)
+        before, after = self._options
         done_key, result_key = (make(line.sha256) if line.sha256 else None for make in self._keys)
         return NewJob(
             id=new_id("job"),
             seq=line.number,
             pipeline=wish.pipeline.name,
             pipeline_version=wish.pipeline.version,
-            options=self._options_of(item, known),
-            source={**encode_path(item.path), "name": name, "size": line.size, "mtime_ns": None, UNREAD: True},
+            options=f"{before}{dump(encode_path(target))}{after}",
+            source={**encode_path(path), "name": name, "size": line.size, "mtime_ns": None, UNREAD: True},
             source_name=name,
-            step_runs=(),
+            step_runs=step_runs,
             input_sha256=line.sha256 or None,
             result_key=result_key,
             done_key=done_key,
-            target=display_name(item.target),
+            target=display_name(target),
             cost_order=-(line.size or 0),
             expires_after_s=wish.expires_after_s,
         )
 
 
-def _collision(item: _Item) -> BadManifest:
+def _collision(item: Item) -> BadManifest:
     """Return the error of a line whose outputs would be those of another."""
     return BadManifest(
         f"Line {item.line.number} of the manifest, {display_name(item.line.path)}: another line has the same place for"
@@ -300,9 +303,11 @@ def _present(connection: Connection, targets: Sequence[str]) -> dict[str, list[A
             batches.c.label,
         )
         .join(batches, batches.c.id == jobs.c.batch_id)
-        .where(jobs.c.target.in_(list(by_name)))
         .order_by(jobs.c.id.desc())
     )
+    is_postgres = connection.dialect.name == "postgresql"  # where thousands of parameters cost more than the search
+    wanted = any_(literal(list(by_name), ARRAY(Text))) if is_postgres else None
+    query = query.where(jobs.c.target.in_(list(by_name)) if wanted is None else jobs.c.target == wanted)
     for row in connection.execute(query):
         for target in by_name[row.target]:
             found.setdefault(target, []).append(row)

@@ -200,6 +200,8 @@ def _misused(error: click.ClickException) -> int:
 
 def exit_code(error: VoicejobsError) -> int:
     """Return the exit code of an error that ended a whole command."""
+    if isinstance(error, BadUsage):
+        return EXIT_USAGE
     if isinstance(error, (BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ModelUnavailable, Transient)):
         return EXIT_TEMPORARY
     if isinstance(error, (InputError, Permanent)):

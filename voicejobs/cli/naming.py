@@ -63,7 +63,8 @@ class Places:
         """Return the place for an input: the tree above it is mirrored, its ending left out."""
         parts = [part for part in name.split("/") if part not in {"", ".", ".."}] or ["_"]
         stem = os.path.splitext("/".join(parts))[0]  # noqa: PTH122 - `.with_suffix` fails on names such as `..wav`
-        return f"{self.root}/{_shortened(stem, self.longest)}"
+        fits = len(os.fsencode(stem)) <= self.longest
+        return f"{self.root}/{stem if fits else _shortened(stem, self.longest)}"
 
     def named(self, target: str) -> str:
         """Return the place that somebody has named: an absolute path, or one below the folder."""

@@ -1,11 +1,14 @@
 """One run of `voicejobs submit`: stream a manifest into the database, and say what became of its lines."""
 
+import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from queue import SimpleQueue
+from threading import Semaphore, Thread
+from typing import Any, BinaryIO, TypeVar
 
 import click
 
@@ -23,7 +26,9 @@ from voicejobs.pipelines.pipeline import TRANSCRIBE
 from voicejobs.settings import Settings
 from voicejobs.store.database import Database
 from voicejobs.store.paths import display_name
-from voicejobs.submit_manifest import ManifestSubmission, Wish
+from voicejobs.submit_manifest import Item, ManifestSubmission, Wish
+
+T = TypeVar("T")
 
 EXIT_SOME_REFUSED = 3
 EXIT_NO_INPUT = 4
@@ -61,13 +66,51 @@ def run(manifest: str, flags: dict[str, Any]) -> int:
 
 
 def _submit(submission: ManifestSubmission, stream: BinaryIO) -> None:
-    """Submit the lines chunk by chunk; of the manifest no more than one chunk is in memory."""
-    lines = read_manifest(stream)
-    limit = FIRST_CHUNK_LINES
-    while chunk := list(islice(lines, limit)):
-        submission.add(chunk)
-        limit = CHUNK_LINES
+    """Submit the lines chunk by chunk; no more than a few chunks of the manifest are in memory."""
+
+    def chunks() -> Iterator[list[Item]]:
+        lines = read_manifest(stream)
+        limit = FIRST_CHUNK_LINES
+        while chunk := list(islice(lines, limit)):
+            yield submission.prepare(chunk)
+            limit = CHUNK_LINES
+
+    for items in one_ahead(chunks()):
+        submission.add(items)
     submission.seal()
+
+
+def one_ahead(source: Iterable[T]) -> Iterator[T]:
+    """Yield what `source` yields; a thread makes the next one while the last one is used.
+
+    An error of the source is raised where it came: after all that was yielded before it.
+    """
+    made: SimpleQueue[tuple[T] | BaseException | None] = SimpleQueue()
+    room = Semaphore(1)
+    ended = False
+
+    def make() -> None:
+        try:
+            for one in source:
+                made.put((one,))
+                room.acquire()
+                if ended:
+                    return
+            made.put(None)
+        except BaseException as error:  # noqa: BLE001 - raised again by who waits for it
+            made.put(error)
+
+    # A daemon: it may wait for standard input when nobody wants its lines any more.
+    Thread(target=make, name="manifest", daemon=True).start()
+    try:
+        while (one := made.get()) is not None:
+            if isinstance(one, BaseException):
+                raise one
+            yield one[0]
+            room.release()
+    finally:
+        ended = True
+        room.release()
 
 
 def _follow(settings: Settings, database: Database, submission: ManifestSubmission, *, as_json: bool) -> int:
@@ -104,7 +147,8 @@ def _stream(manifest: str) -> Iterator[BinaryIO]:
     if manifest == STDIN:
         if sys.stdin is None or sys.stdin.isatty():
             raise BadOption("Standard input is a terminal", hint="`-` reads a manifest from a pipe.")
-        yield sys.stdin.buffer
+        # Not `sys.stdin`, and never closed: a thread may still wait for its lines when an error ends the command.
+        yield os.fdopen(sys.stdin.fileno(), "rb", closefd=False)
         return
     try:
         stream = Path(manifest).open("rb")  # noqa: SIM115 - closed below; only its opening is ours to explain

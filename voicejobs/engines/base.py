@@ -190,6 +190,8 @@ class EngineFacts:
         doubt: its text may be wrong, and tells so by its length: results of a shared batch that look wrong are decoded
             again alone, and every text is held against the speech under it (`steps/review.py`).
         uses_torch: whether its memory on a card is that of torch's allocator, which can be held to a share.
+        shares_calls: windows of one call are one computation, so that one may come out better alone. Otherwise a
+            doubtful result of a shared call is not asked for again: it would come again.
         names_model: the model is one of a server's, called by any name, and not of the catalogue.
     """
 
@@ -200,6 +202,7 @@ class EngineFacts:
     memory_bytes: int = 0
     doubt: bool = True
     uses_torch: bool = False
+    shares_calls: bool = True
     names_model: bool = False
 
 

@@ -6,13 +6,10 @@ from dataclasses import replace
 from voicejobs.engines.base import EngineSpec
 from voicejobs.settings import Settings
 
+_COST = {"cost_base_s": "fake_cost_base_s", "cost_window_s": "fake_cost_window_s", "cost_mode": "fake_cost_mode"}
 _PARAMS: Mapping[str, Mapping[str, str]] = {
-    "fake": {"cost_base_s": "fake_cost_base_s", "cost_window_s": "fake_cost_window_s", "cost_mode": "fake_cost_mode"},
-    "fake_voice": {
-        "cost_base_s": "fake_cost_base_s",
-        "cost_window_s": "fake_cost_window_s",
-        "cost_mode": "fake_cost_mode",
-    },
+    "fake": _COST,
+    "fake_voice": {**_COST, "character_s": "fake_character_s"},
     "cosyvoice": {
         "url": "cosyvoice_url",
         "model": "cosyvoice_model",

@@ -1,5 +1,6 @@
 """Synthesis by CosyVoice's own servers, gRPC and HTTP, with the deadlines and the checks that they lack."""
 
+import socket
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar, Protocol, Self
@@ -10,7 +11,7 @@ import numpy as np
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import EngineFacts, EngineSpec, SynthesiseOptions, Voice
 from voicejobs.engines.cosyvoice_http import HttpWire
-from voicejobs.engines.cosyvoice_requests import Family, Utterance, family_of, utterance_of
+from voicejobs.engines.cosyvoice_requests import SILENT_HINT, Family, Utterance, family_of, utterance_of
 from voicejobs.engines.servers import Together, checked_url, with_patience
 from voicejobs.engines.wav import sound_of_s16le
 from voicejobs.errors import BadOption, EngineUnavailable, ExtraMissing
@@ -22,6 +23,7 @@ _MARGIN_S = 30.0
 _BATCH = 1
 _RATES_HZ: dict[Family, int] = {1: 22_050, 2: 24_000, 3: 24_000}
 _HIGHEST_HZ = 192_000
+_USUAL_PORTS = {"http": 80, "https": 443}
 
 
 class Wire(Protocol):
@@ -33,6 +35,10 @@ class Wire(Protocol):
         Raises:
             EngineBusy, EngineUnavailable, EngineRefused: see there; after the first byte with `begun` in the details.
         """
+        ...
+
+    def close(self) -> None:
+        """Close the connections."""
         ...
 
 
@@ -108,6 +114,11 @@ class CosyVoiceEngine:
         """Return the speakers that the setting names; the servers have no list of theirs."""
         return [Voice(name, rate_hz=self._rate_hz) for name in self._voices]
 
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._wire.close()
+
     def _with_voice(self, options: SynthesiseOptions) -> SynthesiseOptions:
         """Return the options with the default speaker where they name none."""
         if options.voice or not self._voices:
@@ -161,10 +172,7 @@ def _whole_samples(pieces: Iterator[bytes]) -> Iterator[bytes]:
     if rest:
         raise EngineUnavailable("the CosyVoice server's sound ends inside a sample", begun=True)
     if not begun:
-        raise EngineUnavailable(
-            "the CosyVoice server sent no sound and no error",
-            hint="Its log says more. Since late 2025 its modes with a recorded voice fail so (CosyVoice issue 1794).",
-        )
+        raise EngineUnavailable("the CosyVoice server sent no sound and no error", hint=SILENT_HINT, begun=True)
 
 
 def _model(spec: EngineSpec) -> str:
@@ -190,3 +198,20 @@ def _rate_hz(spec: EngineSpec) -> int:
     if given > _HIGHEST_HZ:
         raise BadOption(f"VOICEJOBS_COSYVOICE_RATE_HZ={given} is no sampling rate")
     return given or _RATES_HZ[family or 2]
+
+
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return that a server takes connections there, for whoever wants to know; none of the two can tell more.
+
+    Raises:
+        VoicejobsError: nobody does, or a setting has a wrong form.
+    """
+    engine = CosyVoiceEngine.load(spec)
+    engine.close()
+    parts = urlsplit(str(dict(spec.params)["url"]))
+    port = parts.port or _USUAL_PORTS.get(parts.scheme, 0)
+    try:
+        with socket.create_connection((parts.hostname or "", port), timeout=within_s):
+            return f"takes connections, sound at {_rate_hz(spec)} Hz"
+    except OSError as error:
+        raise EngineUnavailable(f"no CosyVoice server takes connections: {error}") from error

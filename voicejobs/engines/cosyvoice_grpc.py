@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import grpc
 
-from voicejobs.engines.cosyvoice_requests import Utterance
+from voicejobs.engines.cosyvoice_requests import SILENT_HINT, Utterance
 from voicejobs.errors import EngineBusy, EngineRefused, EngineUnavailable, VoicejobsError
 from voicejobs.proto import cosyvoice_pb2 as messages
 
@@ -19,10 +19,6 @@ _REFUSALS = frozenset(
         grpc.StatusCode.PERMISSION_DENIED,
         grpc.StatusCode.NOT_FOUND,
     }
-)
-_TENSOR_HINT = (
-    "This version of CosyVoice's server hands its frontend a recording in a form that it does not take: CosyVoice"
-    " issues 1794 and 1805. The modes sft and instruct do not need one."
 )
 
 
@@ -59,7 +55,7 @@ class GrpcWire:
 
     def __init__(self, target: str) -> None:
         self._name = f"the CosyVoice server at {target}"
-        channel = grpc.insecure_channel(
+        self._channel = grpc.insecure_channel(
             target,
             options=[
                 ("grpc.max_receive_message_length", _MESSAGE_BYTES),
@@ -69,7 +65,7 @@ class GrpcWire:
                 ("grpc.max_reconnect_backoff_ms", 2000),
             ],
         )
-        self._inference = channel.unary_stream(
+        self._inference = self._channel.unary_stream(
             _METHOD,
             request_serializer=messages.Request.SerializeToString,
             response_deserializer=messages.Response.FromString,
@@ -88,6 +84,10 @@ class GrpcWire:
         finally:
             call.cancel()  # a caller that has enough frees the server
 
+    def close(self) -> None:
+        """Close the channel."""
+        self._channel.close()
+
     def _error(self, error: grpc.RpcError, begun: bool, within_s: float) -> VoicejobsError:
         """Return what a status means."""
         code, details = error.code(), " ".join(str(error.details()).split())[:_MESSAGE_CHARS]
@@ -96,7 +96,7 @@ class GrpcWire:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return EngineUnavailable(f"{self._name} gave no whole answer within {within_s:.0f} s", begun=True)
         if "invalid file" in details.lower():
-            return EngineRefused(f"{self._name} cannot read the recording of a voice: {details}", hint=_TENSOR_HINT)
+            return EngineRefused(f"{self._name} cannot read the recording of a voice: {details}", hint=SILENT_HINT)
         if code in _REFUSALS:
             return EngineRefused(f"{self._name} answers {code.name}: {details}", status=code.name)
         # Only a connection that never stood says that the server has not begun to work.

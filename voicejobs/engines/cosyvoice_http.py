@@ -5,9 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.engines.cosyvoice_requests import Utterance
+from voicejobs.engines.cosyvoice_requests import SILENT_HINT, Utterance
 from voicejobs.engines.servers import HttpServer
 from voicejobs.engines.wav import wav_of
+from voicejobs.errors import EngineUnavailable
 
 
 def form_of(utterance: Utterance) -> tuple[str, dict[str, Any]]:
@@ -34,5 +35,17 @@ class HttpWire:
     def pieces(self, utterance: Utterance, within_s: float) -> Iterator[bytes]:
         """Give the bytes of the answer as they come; errors as in `Wire`."""
         path, content = form_of(utterance)
-        with self._server.pour("POST", path, within_s, **content) as (_, chunks):
-            yield from chunks
+        is_heard = False
+        try:
+            with self._server.pour("POST", path, within_s, **content) as (_, chunks):
+                for chunk in chunks:
+                    is_heard = is_heard or bool(chunk)
+                    yield chunk
+        except EngineUnavailable as error:
+            if is_heard or not error.details.get("begun"):
+                raise
+            raise EngineUnavailable(error.message, hint=SILENT_HINT, **error.details) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._server.close()

@@ -15,6 +15,10 @@ Family = Literal[1, 2, 3]
 """1: CosyVoice-300M and its variants; 2: CosyVoice2; 3: CosyVoice3."""
 MODES: tuple[Mode, ...] = get_args(Mode)
 LONGEST_PROMPT_S = 30
+SILENT_HINT = (
+    "Its log says more. Since late 2025 its modes with a recorded voice fail so: the server hands its frontend the"
+    " recording in a form that it does not take (CosyVoice issues 1794 and 1805)."
+)
 _SAMPLE_BYTES = 2
 _WITH_PROMPT = frozenset({"zero_shot", "cross_lingual", "instruct2"})
 _WITH_SPEAKER = frozenset({"sft", "instruct"})

@@ -1,7 +1,7 @@
 """Recognition and synthesis by any server that speaks OpenAI's HTTP interface, ours and FunASR's among them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from hashlib import sha256
 from typing import Any, ClassVar, Self
@@ -17,7 +17,7 @@ from voicejobs.engines.wav import sound_of_s16le, sound_of_wav, wav_of
 from voicejobs.errors import BadOption, EngineRefused, EngineUnavailable, VoicejobsError
 from voicejobs.units import samples_to_seconds
 
-_MEMORY_BYTES = 60_000_000
+_MEMORY_BYTES = 90_000_000
 _MARGIN_S = 30.0
 """The adapter gives up by itself before the host takes it for hung."""
 _TEXT_BYTES = 16 << 20
@@ -27,6 +27,8 @@ _PCM_RATE_HZ = 24_000
 """OpenAI's `pcm` has no header; its documentation says 24 kHz, 16 bit, one channel."""
 _FORM_CODES = frozenset({400, 415, 422})
 """Statuses with which servers refuse a field that they do not know."""
+_NO_LIST_CODES = frozenset({404, 405})
+_FEW = 5
 _SLOWEST, _FASTEST = 0.25, 4.0
 _CARRIED = frozenset({"language", "task", "word_timestamps", "temperatures", "initial_prompt", "hotwords"})
 _OURS = frozenset(
@@ -44,6 +46,7 @@ def _facts(spec: EngineSpec, kind: Any) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=2 * float(params.get("timeout_s", 120.0)) + _MARGIN_S,  # a server may refuse the first form
         memory_bytes=_MEMORY_BYTES,
+        shares_calls=False,
         names_model=True,
     )
 
@@ -115,6 +118,11 @@ class OpenAiEngine:
             raise BadOption(f"The server does not tell the language of {self._model!r}", hint="Give --language.")
         probability = result.language_probability
         return result.language, 1.0 if probability is None else probability
+
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
 
     def _recognise_one(self, window: Pcm, options: RecogniseOptions) -> WindowResult:
         """Transcribe one window, with times where the server has them."""
@@ -224,7 +232,9 @@ class OpenAiVoiceEngine:
         if not _SLOWEST <= options.speed <= _FASTEST:
             raise BadOption(f"The speed {options.speed:g} is not within {_SLOWEST:g} and {_FASTEST:g}")
         keys = [(text, options) for text in texts]
-        return self._together.run(keys, [partial(self._speak, text, options) for text in texts])
+        sounds = self._together.run(keys, [partial(self._speak, text, options) for text in texts])
+        # A text without a sound has the rate of those beside it, which was not known before they came.
+        return [sound if len(sound.samples) else replace(sound, rate_hz=self._rate_hz) for sound in sounds]
 
     def voices(self) -> list[Voice]:
         """Return the voices that the server lists, the default first; the default alone where it lists none."""
@@ -236,6 +246,11 @@ class OpenAiVoiceEngine:
         items = found.get("voices", found.get("data", [])) if isinstance(found, dict) else found
         names = [_voice_name(item) for item in items] if isinstance(items, list) else []
         return default + [Voice(name) for name in names if name and name != self._voice]
+
+    def close(self) -> None:
+        """Close the connections; the end of the engine process does the same."""
+        self._together.close()
+        self._server.close()
 
     def _speak(self, text: str, options: SynthesiseOptions) -> Sound:
         """Return the sound of one text."""
@@ -293,12 +308,22 @@ def _voice_name(item: Any) -> str:
     return str(item)
 
 
-def server_models(spec: EngineSpec, within_s: float) -> list[str]:
-    """Return the models that the server lists, for whoever wants to know whether it answers.
+def probe(spec: EngineSpec, within_s: float) -> str:
+    """Return what the server says of itself, for whoever wants to know whether it answers.
 
     Raises:
         VoicejobsError: it does not answer, refuses the key, or its address has a wrong form.
     """
-    found = _server(spec).ask("GET", "/models", within_s, _TEXT_BYTES).json()
+    server = _server(spec)
+    try:
+        found = server.ask("GET", "/models", within_s, _TEXT_BYTES).json()
+    except EngineRefused as error:
+        if error.details.get("status") not in _NO_LIST_CODES:
+            raise
+        return "answers, and lists no models"
+    finally:
+        server.close()
     items = found.get("data", []) if isinstance(found, dict) else []
-    return [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+    names = [str(item.get("id", "")) for item in items if isinstance(item, dict)]
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"answers, models: {', '.join(names[:_FEW])}{more}" if names else "answers, and lists no models"

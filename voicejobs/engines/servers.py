@@ -21,6 +21,7 @@ TRIES = 3
 """Requests for one window or sentence at most, while nothing of an answer has come."""
 _PAUSE_S = 0.5
 _KEPT = 64
+_REMEMBERED_S = 10.0
 _MESSAGE_CHARS = 500
 _CONNECT_S = 10.0
 _CLOSED_CODES = frozenset({429, 503})
@@ -76,8 +77,8 @@ def with_patience(ask: Callable[[float], T], within_s: float) -> T:
         within_s: seconds for all tries and the pauses between them.
 
     Raises:
-        VoicejobsError: what the last try raised. An error whose details say `begun` is the last one: a part of the
-            answer had come, and asking again would pay for it twice.
+        VoicejobsError: what the last try raised. An error whose details say `begun` is the last one: the server had
+            worked on an answer, and asking again would pay for it twice.
     """
     deadline = time.monotonic() + within_s
     for number in range(TRIES):
@@ -93,14 +94,16 @@ def with_patience(ask: Callable[[float], T], within_s: float) -> T:
 
 
 class Together(Generic[T]):
-    """Run the requests of one batch at the same time, and keep what succeeded of a batch that failed as a whole.
+    """Run the requests of one batch at the same time, and remember how each ended where the batch failed as a whole.
 
-    Whoever called then asks for parts of the batch again; no part of it is sent, and paid, a second time.
+    The host then asks for the halves of the batch, down to single requests, to find the one at fault. What is known of
+    them by then answers that: nothing is sent, and paid, a second time.
     """
 
     def __init__(self, most: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=max(1, most), thread_name_prefix="request")
-        self._kept: dict[Hashable, T] = {}
+        self._results: dict[Hashable, T] = {}
+        self._failures: dict[Hashable, tuple[float, VoicejobsError]] = {}
 
     def run(self, keys: Sequence[Hashable], ask: Sequence[Callable[[], T]]) -> list[T]:
         """Return the result of each request, in order.
@@ -112,22 +115,39 @@ class Together(Generic[T]):
         Raises:
             VoicejobsError: that of the first request that failed, after all have ended.
         """
-        missing = [at for at, key in enumerate(keys) if key not in self._kept]
-        if len(missing) == 1 and len(keys) == 1:
+        fresh_s = time.monotonic() - _REMEMBERED_S
+        known = [failure for key in keys if (failure := self._failures.get(key)) and failure[0] > fresh_s]
+        if known:
+            if len(keys) == 1:
+                del self._failures[keys[0]]
+            raise known[0][1]
+        if len(keys) == 1 and keys[0] not in self._results:
             return [ask[0]()]
-        asked = {at: self._pool.submit(ask[at]) for at in missing}
-        failures = [error for at in missing if (error := asked[at].exception()) is not None]
-        for at in missing:
-            if asked[at].exception() is None:
-                self._kept[keys[at]] = asked[at].result()
-        if failures:
-            for key in list(self._kept)[:-_KEPT]:
-                del self._kept[key]
-            raise failures[0]
-        results = [self._kept[key] for key in keys]
+        self._ask_missing(keys, ask)
+        found = [self._results[key] for key in keys]
         for key in keys:
-            self._kept.pop(key, None)
-        return results
+            self._results.pop(key, None)
+        return found
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def _ask_missing(self, keys: Sequence[Hashable], ask: Sequence[Callable[[], T]]) -> None:
+        """Send what has no result yet; where one fails, remember how all of them ended."""
+        asked = {key: self._pool.submit(one) for key, one in zip(keys, ask, strict=True) if key not in self._results}
+        failures: dict[Hashable, VoicejobsError] = {}
+        for key, future in asked.items():
+            try:
+                self._results[key] = future.result()
+            except VoicejobsError as error:
+                failures[key] = error
+        if not failures:
+            return
+        self._failures = {key: (time.monotonic(), error) for key, error in failures.items()}
+        for key in list(self._results)[:-_KEPT]:
+            del self._results[key]
+        raise next(iter(failures.values()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +220,13 @@ class HttpServer:
     ) -> Iterator[tuple[Mapping[str, str], Iterator[bytes]]]:
         """Send one request and give the headers and the body in pieces as they come; arguments and errors as `ask`.
 
-        An error after the first byte has `begun` in its details.
+        An error after the server has begun to answer has `begun` in its details.
         """
         deadline = time.monotonic() + max(0.0, within_s)
         begun = False
 
         def chunks(response: "httpx.Response") -> Iterator[bytes]:
-            nonlocal begun
             for chunk in response.iter_bytes():
-                begun = begun or bool(chunk)
                 if time.monotonic() > deadline:
                     raise EngineUnavailable(f"{self._name} took more than {within_s:.0f} s", begun=begun)
                 yield chunk
@@ -220,6 +238,7 @@ class HttpServer:
             with self._client.stream(method, self._base_url + path, timeout=timeout, **content) as response:
                 if response.status_code >= _ERROR_CODES_FROM or response.is_redirect:
                     raise self._refusal(response)
+                begun = True
                 yield response.headers, chunks(response)
         except httpx.TimeoutException as error:
             raise EngineUnavailable(
@@ -228,6 +247,10 @@ class HttpServer:
         except httpx.HTTPError as error:
             what = "broke off its answer" if begun else "cannot be asked"
             raise EngineUnavailable(f"{self._name} {what}: {self._clean(str(error))}", begun=begun) from None
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
 
     def _refusal(self, response: "httpx.Response") -> VoicejobsError:
         """Return the error that a status other than success means."""

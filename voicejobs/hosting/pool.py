@@ -11,10 +11,8 @@ from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import (
     Cancelled,
-    EngineBusy,
     EngineCrash,
     EngineTimeout,
-    EngineUnavailable,
     Internal,
     OutOfMemory,
     ShuttingDown,
@@ -341,7 +339,7 @@ class EnginePool:
     def _deliver(self, items: list[Item], results: Sequence[Result]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""
         again: list[list[Item]] = []
-        doubting = self._plan.facts.doubt and len(items) > 1
+        doubting = self._plan.facts.doubt and self._plan.facts.shares_calls and len(items) > 1
         for item, result in zip(items, results, strict=True):
             if doubting and isinstance(result, WindowResult) and is_doubtful(_seconds(item), result):
                 again.append([item])
@@ -355,9 +353,6 @@ class EnginePool:
         if out_of_memory:
             self._limit = max(1, min(self._limit, len(items) // 2))
             process.stop()  # gives all memory back, which the engine itself may not
-        if isinstance(error, EngineUnavailable | EngineBusy):  # its server answers no part of the batch either
-            _fail(items, self._reason(error))
-            return []
         if len(items) > 1:
             middle = len(items) // 2
             return [items[middle:], items[:middle]]

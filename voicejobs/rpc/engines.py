@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.engines.base import EngineFacts, EngineSpec
+from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, NotServed
 from voicejobs.hosting.decoder import Decoder
@@ -130,8 +130,13 @@ class Engines:
             self.decoder.start()
             self.host.vad(VAD_SPEC).probabilities(np.zeros(512, np.int16), b"")
         for recogniser in (self._recogniser, self._reviser):
-            if recogniser is not None:
-                self.host.recogniser(recogniser.spec).detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
+            if recogniser is None:
+                continue
+            hosted = self.host.recogniser(recogniser.spec)
+            if recogniser.facts.shares_calls:
+                hosted.detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
+            else:  # a client of another server, where each request may cost money: nothing is sent for an empty window
+                hosted.recognise([np.zeros(0, np.int16)], RecogniseOptions())
         if self._synthesiser is not None:
             self.host.synthesiser(self._synthesiser.spec).voices()
 

@@ -514,9 +514,14 @@ def record_attempt(
     )
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def dump(value: Any) -> str:
     """Write compact JSON, as all JSON columns hold it."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
+    if text.isascii():
+        return text
     # A lone surrogate (a byte of a file name that is no UTF-8) fits no database; its escape is the same JSON.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

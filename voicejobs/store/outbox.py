@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.locks import lock_in_order
 from voicejobs.store.owners import Owner
 from voicejobs.store.schema import RUNNING, SENT, UNSENT, attempts, batches, jobs, qualified, step_runs
 from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, StepState
@@ -81,6 +82,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
                 jobs.c.batch_id == batch_id,
                 _UNSENT,
                 or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
+                or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > now_s()),  # upkeep ends the others
             )
             .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
             .limit(limit)
@@ -90,6 +92,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
 
 def mark_sent(connection: Connection, job_ids: Sequence[str]) -> None:
     """Note that the canvases of these jobs go to the broker now."""
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     connection.execute(
         update(jobs).where(jobs.c.id.in_(job_ids)).values(sent_at=now_s(), sent_count=jobs.c.sent_count + 1)
     )
@@ -97,6 +100,7 @@ def mark_sent(connection: Connection, job_ids: Sequence[str]) -> None:
 
 def mark_unsent(connection: Connection, job_ids: Sequence[str]) -> None:
     """Put jobs back into the outbox, since the broker did not take them."""
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB)).values(sent_at=None))
 
 
@@ -178,6 +182,7 @@ def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str
             )
         )
     job_ids = sorted({row.job_id for row in rows})
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     ended = select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(FINAL_JOB))
     connection.execute(
         update(step_runs)

@@ -31,4 +31,6 @@ def decode_path(values: Mapping[str, Any]) -> str:
 def display_name(path: str | os.PathLike[str]) -> str:
     """Return `path` as text that any terminal and any database takes: odd bytes and controls are escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -89,7 +89,7 @@ class Agreement:
             return list(words)
         inside = [word for word in self.settled if words and word.end_s > words[0].start_s]
         if inside and agreed(inside, words) == len(inside):
-            return list(words[len(inside) :])
+            return [self._not_before(word, self.settled[-1].end_s) for word in words[len(inside) :]]
         border_s = self.settled[-1].end_s
         rest = [word for word in words if (word.start_s + word.end_s) / 2 > border_s]
         if rest and rest[0].start_s < border_s + _SLACK_S and _plain(rest[0].text) == _plain(self.settled[-1].text):

@@ -13,8 +13,8 @@ from voicejobs.steps.windows import WindowOptions, speech_spans
 from voicejobs.streaming.options import StreamOptions
 from voicejobs.units import SAMPLE_RATE_HZ, seconds_to_samples
 
-LISTEN_FRAMES = 3
-"""Frames of one call of the detector, some 0.1 s: a call each 20 ms would cost more round trips than listening."""
+LISTEN_FRAMES = 2
+"""Frames of one call of the detector, 64 ms: a call each 20 ms would cost more round trips than listening."""
 _SPARE_FRAMES = 4
 
 

@@ -26,6 +26,7 @@ class Track:
     Args:
         segment_id: its number.
         decoded_end: up to which sample a partial result heard it.
+        looks: decodes for partial results so far.
         decode_start: the sample from which the next one listens.
         agreement: what is settled of it.
         early: a whole decode made in a pause that may turn out to be its end; its result is None where it failed.
@@ -33,6 +34,7 @@ class Track:
 
     segment_id: int
     decoded_end: int
+    looks: int = 0
     decode_start: int = 0
     agreement: Agreement = field(default_factory=Agreement)
     early: tuple[Utterance, WindowResult | None] | None = None

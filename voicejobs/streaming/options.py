@@ -19,7 +19,8 @@ class StreamOptions:
         window: what counts as speech, and the longest segment (`max_window_s`, which also bounds the memory).
         end_silence_s: silence that ends a segment. Twice `window.pad_s` or more keeps the whole padding.
         partials: give partial results; without them each segment is decoded once.
-        partial_every_s: sound after which another partial result is due, while decoding is faster than that.
+        partial_every_s: sound after which another partial result is due, while decoding is faster than that; the first
+            one after half of it.
         partial_share: part of the time, 0..1, that a stream decodes for partial results at most.
         trim_s: longest sound that is decoded for a partial result while a stable border allows to cut it.
         max_waiting: segments that wait for their final decode before `feed` blocks.
@@ -37,7 +38,7 @@ class StreamOptions:
     window: WindowOptions = DEFAULT
     end_silence_s: float = 0.8
     partials: bool = True
-    partial_every_s: float = 0.2
+    partial_every_s: float = 0.15
     partial_share: float = 0.75
     trim_s: float = 10.0
     max_waiting: int = 4

@@ -1,7 +1,7 @@
 """Recognise speech while it comes: feed sound from one thread, take events from another.
 
 No thread belongs to a stream while nothing is decoded. `feed` cuts the sound into segments in the thread that calls it
-(a call of the detector each 0.1 s) and hands at most one decode at a time for each recogniser to an executor, so that
+(a call of the detector each 64 ms) and hands at most one decode at a time for each recogniser to an executor, so that
 sound goes on coming in meanwhile. What is late is skipped, not queued: a partial result always listens to all the sound
 there is, and the next one begins only when the last one is done and its share of the time allows. Segments that have
 ended are never skipped: when more of them wait than `max_waiting`, or more events than `max_events`, `feed` blocks,
@@ -300,7 +300,7 @@ class StreamingRecogniser:
             if track.early is None or track.early[0].window != window:
                 return Job("early", self._ends.utterance(window), track)
             return None
-        fresh = self._ends.end - track.decoded_end
+        fresh = (self._ends.end - track.decoded_end) * (1 if track.looks else 2)
         silent = self._ends.speech_end <= track.decoded_end
         if fresh < self._every_samples or silent or time.monotonic() < self._next_partial_at:
             return None
@@ -344,6 +344,7 @@ class StreamingRecogniser:
         """Tell what is heard of a segment so far; a decode that failed counts as made, so that it is not repeated."""
         utterance, track = job.utterance, job.track
         track.decoded_end = max(track.decoded_end, utterance.window.end_samples)
+        track.looks += 1
         if job.kind == "early":
             track.early = (utterance, found)
         if found is None:

@@ -148,3 +148,14 @@ def test_past_speed_is_that_of_the_same_work(database: Database, tmp_path: Path)
     with database.begin() as connection:  # as of a job that only writes a transcript that is there
         connection.execute(delete(step_runs).where(step_runs.c.job_id == known.job_id, step_runs.c.node == "prepare"))
     assert queries.past_speed(database, pace) == found
+
+
+def test_dead_letters_are_what_was_given_up(database: Database) -> None:
+    """A job that failed for good at its first attempt is none, nor one that waits to be tried again."""
+    batch_id = rows.add_batch(database)
+    errors = [("engine_crash", "failed"), ("poison", "failed"), ("not_found", "failed"), (None, "queued")]
+    ids = [rows.add_job(database, batch_id, seq=seq) for seq in range(len(errors))]
+    for job_id, (code, state) in zip(ids, errors, strict=True):
+        rows.set_job(database, job_id, error_code=code, state=state)
+    found = {one["id"] for one in queries.list_jobs(database, state=queries.DEAD, batch_id=batch_id)}
+    assert found == set(ids[:2])

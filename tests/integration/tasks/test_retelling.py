@@ -1,6 +1,7 @@
 """Pipelines that speak what was heard or timed: transcribe+speak, and dub."""
 
 import json
+from typing import Any
 
 import pytest
 import soundfile as sf
@@ -26,9 +27,9 @@ The third begins too early.
 """
 
 
-def output(bench: Bench, job_id: str, node: str) -> dict[str, object]:
+def output(bench: Bench, job_id: str, node: str) -> dict[str, Any]:
     """Return what a step run left behind."""
-    found: dict[str, object] = json.loads(steps(bench.database, job_id)[node].output)
+    found: dict[str, Any] = json.loads(steps(bench.database, job_id)[node].output)
     return found
 
 
@@ -72,7 +73,7 @@ def test_a_dub_keeps_the_times_of_its_captions(bench: Bench) -> None:
     assert starts[2] == pytest.approx(segments[1]["end"], abs=0.02)
     texts = ["The first one has room enough.", "The second has less.", "The third begins too early."]
     assert heard(stem.with_suffix(".wav")) == [describe(text) for text in texts]
-    (warning,) = output(bench, one.job_id, "join")["warnings"]  # type: ignore[misc]
+    (warning,) = output(bench, one.job_id, "join")["warnings"]
     assert (warning["code"], warning["line"]) == ("does_not_fit", 1)
     assert sf.info(stem.with_suffix(".wav")).duration > 4.4
 
@@ -84,6 +85,6 @@ def test_lines_are_listened_to(bench: Bench) -> None:
     (one,) = speak(bench, text_file(bench, "a.txt", "One line. And another."), synthesise={"verify": verify})
     assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
     warnings = output(bench, one.job_id, "join")["warnings"]
-    assert [(one["code"], one["line"]) for one in warnings] == [("not_understood", 0), ("not_understood", 1)]  # type: ignore[attr-defined]
-    facts = output(bench, one.job_id, "synthesise")["parts"][0]["facts"]  # type: ignore[index]
+    assert [(one["code"], one["line"]) for one in warnings] == [("not_understood", 0), ("not_understood", 1)]
+    facts = output(bench, one.job_id, "synthesise")["parts"][0]["facts"]
     assert [fact["tries"] for fact in facts] == [2, 2]

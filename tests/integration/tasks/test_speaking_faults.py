@@ -2,14 +2,15 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.bench import Bench
 from tests.rows import job, steps, story
 from tests.speaking import expected, heard, speak, target, text_file
 from tests.waiting import wait_until
-from voicejobs.control import cancel_jobs
+from voicejobs.control import cancel_jobs, retry_jobs
 
-SLOW = {"fake_cost_window_s": 0.12}
+SLOW: dict[str, Any] = {"fake_cost_window_s": 0.12}
 TEXT = " ".join(f"Sentence number {number} is not long." for number in range(60))
 
 
@@ -64,7 +65,7 @@ def test_a_cancelled_job_ends_within_three_seconds_and_leaves_nothing(bench: Ben
 
 
 def test_a_file_that_is_not_ours_is_never_replaced(bench: Bench) -> None:
-    """The job fails before any of its files has its name, and leaves no temporary ones."""
+    """The job fails before any of its files has its name, and leaves no temporary ones; retried, it speaks again."""
     bench.start_worker()
     file = text_file(bench, "a.txt", "Hello there.")
     stem = target(bench, "a.txt")
@@ -73,3 +74,7 @@ def test_a_file_that_is_not_ours_is_never_replaced(bench: Bench) -> None:
     assert bench.wait_ended(one.job_id) == {one.job_id: "failed"}
     assert job(bench.database, one.job_id).error_code == "output_exists"
     assert [path.name for path in stem.parent.iterdir()] == ["a.srt"]
+    stem.with_suffix(".srt").unlink()
+    assert retry_jobs(bench.database, [one.job_id]).queued == [one.job_id]
+    assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+    assert sorted(path.name for path in stem.parent.iterdir()) == ["a.srt", "a.wav"]
