@@ -1,4 +1,4 @@
-"""Generate the stubs of voicejobs/proto from voice_engine.proto; `--check` compares and changes nothing."""
+"""Generate the stubs of voicejobs/proto from its proto files; `--check` compares and changes nothing."""
 
 import sys
 import tempfile
@@ -8,7 +8,7 @@ from pathlib import Path
 from grpc_tools import protoc
 
 ROOT = Path(__file__).parents[1]
-PROTO = "voicejobs/proto/voice_engine.proto"
+PROTOS = ("voicejobs/proto/cosyvoice.proto", "voicejobs/proto/voice_engine.proto")
 
 
 def generate(target: Path) -> None:
@@ -21,7 +21,7 @@ def generate(target: Path) -> None:
         f"--python_out={target}",
         f"--pyi_out={target}",
         f"--grpc_python_out={target}",
-        PROTO,
+        *PROTOS,
     ]
     if protoc.main(arguments) != 0:
         sys.exit("protoc failed")
@@ -31,7 +31,7 @@ def differing() -> list[str]:
     """Return the names of stubs in the tree that are not what the proto file gives."""
     with tempfile.TemporaryDirectory() as folder:
         generate(Path(folder))
-        made = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("voice_engine*")}
+        made = {path.relative_to(folder): path.read_bytes() for path in Path(folder).rglob("*_pb2*")}
     return [str(name) for name, content in made.items() if _content(ROOT / name) != content]
 
 
@@ -47,7 +47,7 @@ def main() -> None:
         return
     stale = differing()
     if stale:
-        sys.exit(f"not as {PROTO} gives them: {', '.join(stale)}; run scripts/generate_proto.py")
+        sys.exit(f"not as {' and '.join(PROTOS)} give them: {', '.join(stale)}; run scripts/generate_proto.py")
 
 
 if __name__ == "__main__":

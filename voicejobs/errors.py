@@ -7,14 +7,14 @@
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
     |   |   |   MessageTooLarge
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed
+    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
-    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, StepTimeout, QueueFull,
-    |   |   WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BrokerUnavailable, DatabaseUnavailable,
-    |   |   StackUnavailable, Internal
+    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
+    |   |   QueueFull, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BrokerUnavailable,
+    |   |   DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -211,6 +211,13 @@ class BadConfiguration(BadOption):
     default_hint = "`voicejobs config validate` shows every fault; docs/configuration.md explains the files."
 
 
+class BadManifest(BadOption):
+    """A manifest has a line that cannot be understood, or that fits no other."""
+
+    code = "bad_manifest"
+    default_hint = "Mend the line and run the command again: what is submitted is not submitted twice."
+
+
 class UnknownPipeline(Permanent):
     """No pipeline has this name."""
 
@@ -289,6 +296,13 @@ class Expired(Permanent):
     default_hint = "`voicejobs job retry` takes it up again, without a limit."
 
 
+class EngineRefused(Permanent):
+    """The server of an engine refuses a request, and will refuse it again."""
+
+    code = "engine_refused"
+    default_hint = "The message is the server's: check the model, the voice, the key and the options of the engine."
+
+
 class AccessDenied(Permanent):
     """The server of a voice engine wants a key that it knows."""
 
@@ -341,6 +355,13 @@ class EngineUnavailable(Transient):
 
     code = "engine_unavailable"
     default_hint = "Check that the server runs and that its address in the settings is right; it is tried again."
+
+
+class EngineBusy(Transient):
+    """The server of an engine takes no more requests for now; `retry_after_s` in the details says for how long."""
+
+    code = "engine_busy"
+    default_hint = "It is tried again later; fewer engine processes or a smaller --batch-size ask less of the server."
 
 
 class StepTimeout(Transient):

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
@@ -11,12 +11,12 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys")
-"""Settings that may hold a password; `<NAME>_FILE` names a file to read them from."""
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
+"""Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
-    "TRANSCRIBE", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
+    "TRANSCRIBE", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
     "COMPLETION", "VERSION",
 )  # fmt: skip
 
@@ -44,7 +44,7 @@ class Settings:
         engine_idle_s: seconds after which an unused engine process ends; 0 never.
         window_jobs: jobs sent to the broker and not ended; 0 derives it from the slots.
         linger_s: seconds that the embedded stack outlives its last client.
-        offline: never ask the model hub.
+        offline: ask neither the model hub nor the package index.
         hub_url: base address of the model hub.
         log_level: level of the log files.
         rpc_max_message_bytes: largest message that the voice engine takes and its client sends.
@@ -54,6 +54,23 @@ class Settings:
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
+        fake_character_s: seconds of sound that the engine `fake_voice` adds for each character.
+        cosyvoice_url: CosyVoice's server: `grpc://host:port`, `http://...` or `https://...`.
+        cosyvoice_model: model that it runs, which tells its sampling rate and its modes.
+        cosyvoice_rate_hz: sampling rate of its sound; 0 takes that of the model.
+        cosyvoice_voices: names of its speakers for the mode `sft`, with commas between; the first is the default.
+        cosyvoice_base_s: seconds that one sentence may take whatever its length.
+        cosyvoice_char_s: further seconds for each character of it.
+        openai_url: OpenAI-compatible server, as `http://host:8000/v1`.
+        openai_key: its key; empty for none.
+        openai_model: model of its transcriptions where a job names none.
+        openai_speech_model: model of its speech where a job names none.
+        openai_voice: voice of its speech where a job names none.
+        openai_timeout_s: seconds in which it must have answered one window or sentence.
+        remote_url: another voicejobs' engine service, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
+        remote_key: key that it asks for; empty for none.
+        remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        remote_timeout_s: seconds in which it must have answered one window or sentence.
     """
 
     state_dir: Path
@@ -80,10 +97,27 @@ class Settings:
     rpc_max_message_bytes: int = 50 * 1024 * 1024
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
-    rpc_keys: str = ""
+    rpc_keys: str = field(default="", repr=False)
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
+    fake_character_s: float = 0.0
+    cosyvoice_url: str = ""
+    cosyvoice_model: str = ""
+    cosyvoice_rate_hz: int = 0
+    cosyvoice_voices: str = ""
+    cosyvoice_base_s: float = 30.0
+    cosyvoice_char_s: float = 0.5
+    openai_url: str = ""
+    openai_key: str = field(default="", repr=False)
+    openai_model: str = "whisper-1"
+    openai_speech_model: str = "tts-1"
+    openai_voice: str = "alloy"
+    openai_timeout_s: float = 120.0
+    remote_url: str = ""
+    remote_key: str = field(default="", repr=False)
+    remote_ca_file: str = ""
+    remote_timeout_s: float = 300.0
 
     @classmethod
     def from_env(

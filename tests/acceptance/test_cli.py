@@ -166,6 +166,26 @@ def test_a_server_that_cannot_be_reached_is_5(
     assert tree.run("doctor").code == 9
 
 
+def test_workers_without_servers_are_wrong_usage(tree: Tree) -> None:
+    """The exit code is that of the error's page, and the hint names both settings."""
+    done = tree.run("serve", "worker")
+    assert done.code == 2
+    assert "[bad_usage]" in done.stderr
+    assert "VOICEJOBS_BROKER_URL and VOICEJOBS_DATABASE_URL" in done.stderr
+
+
+def test_a_models_folder_that_cannot_be_written_is_refused(make_tree: MakeTree, tmp_path: Path) -> None:
+    """The message says which folder and why, the hint which setting to change, and the exit code that it is refused."""
+    (tmp_path / "file").touch()
+    tree = make_tree(VOICEJOBS_MODELS_DIR=str(tmp_path / "file" / "models"))
+    audio = recording(tmp_path / "a.wav")
+    for words in (("models", "pull", "base"), ("transcribe", audio, "-o", tree.out)):
+        done = tree.run(*words)
+        assert done.code == 7, done.stderr
+        assert "file/models cannot be written: Not a directory [bad_option]" in done.stderr
+        assert "VOICEJOBS_MODELS_DIR" in done.stderr
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_it_soon_and_the_next_run_goes_on(make_tree: MakeTree, number: signal.Signals, code: int) -> None:
     """What was begun is cancelled, what is done stays, and the same command finishes the rest."""

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from voicejobs.canvas import Missing, build, first_rows
 from voicejobs.errors import BadOption, UnknownPipeline, UnknownStep
+from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import TRANSCRIBE, Node, Pipeline, pipeline
 from voicejobs.steps import registry
 from voicejobs.steps.registry import StepDefinition, all_steps, step
@@ -252,7 +253,7 @@ def test_unknown_options_are_refused_with_the_known_ones() -> None:
 def test_every_step_that_comes_with_voicejobs_has_a_queue_and_knows_its_cosmetics() -> None:
     """Queues are known, and options that do not count exist."""
     for definition in all_steps():
-        assert definition.queue in {"cpu", "asr"}
+        assert definition.queue in QUEUE_CLASSES
         assert definition.cosmetic <= set(definition.defaults)
     with pytest.raises(ValueError, match="prepare"):
         registry.register(step("prepare"))

@@ -138,7 +138,8 @@ class Encoder:
 def to_pcm(block: Block) -> NDArray[np.int16]:
     """Return samples as 16-bit integers, rounded and clipped."""
     scaled = np.rint(np.clip(block, -1.0, 1.0) * _FULL_SCALE)
-    return scaled.astype("<i2")
+    data: NDArray[np.int16] = scaled.astype("<i2")
+    return data
 
 
 def encode(blocks: Iterable[Block], rate_hz: int, name: str) -> Iterator[bytes]:

@@ -11,8 +11,11 @@ from typing import Any
 import click
 
 from voicejobs.cli import option_types
+from voicejobs.cli.engine_choice import is_given
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.spelling import Command, Group
+from voicejobs.engines.base import EngineSpec
+from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadUsage
 from voicejobs.settings import Settings, inherited_environment, read_secret
 
@@ -127,12 +130,18 @@ def _engine_plan(given: Mapping[str, Any]) -> dict[str, Any]:
     recognise = {"engine": given["engine"], "compute_type": given["compute_type"], "language": language, **place}
     plan: dict[str, Any] = {}
     if given["engine"] != "none":
-        plan["recognise"] = {**recognise, "model": given["model"]}
+        plan["recognise"] = {**recognise, "model": _model(given)}
         if given["revise_model"]:
             plan["revise"] = {**recognise, "model": given["revise_model"]}
     if given["voice_engine"] != "none":
         plan["synthesise"] = {"engine": given["voice_engine"], "model": given["voice_model"], **place}
     return plan
+
+
+def _model(given: Mapping[str, Any]) -> str:
+    """Return the model of the recogniser; empty where it is a server's, and the settings name it."""
+    facts = engine_class(given["engine"]).facts(EngineSpec(given["engine"]))
+    return "" if facts.names_model and not is_given("model") else str(given["model"])
 
 
 def _become(module: str, words: list[str], settings: Settings) -> None:

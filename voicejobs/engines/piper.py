@@ -22,6 +22,7 @@ _POOL_NUMBERS = 1 << 22
 """Normal numbers kept in memory (16 MB), enough for a sentence of two minutes."""
 _OFFSETS = 1 << 21
 _PHONEME_BLOCK = "[["
+_CUDA = "CUDAExecutionProvider"
 
 
 class PiperEngine:
@@ -76,7 +77,9 @@ class PiperEngine:
         options.inter_op_num_threads = 1
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
-        providers = ["CPUExecutionProvider"] if spec.device == "cpu" else ["CUDAExecutionProvider"]
+        # The package of onnxruntime for cards is another one; without it a card's worker speaks on its CPU.
+        on_card = spec.device != "cpu" and _CUDA in onnxruntime.get_available_providers()
+        providers = [_CUDA] if on_card else ["CPUExecutionProvider"]
         session = onnxruntime.InferenceSession(model, options, providers=providers)
         return cls(PiperVoice(session=session, config=config), noise, spec.model)
 

@@ -171,7 +171,7 @@ class StreamingRecognizeResponse(_message.Message):
     def __init__(self, segment_id: _Optional[int] = ..., text: _Optional[str] = ..., words: _Optional[_Iterable[_Union[WordInfo, _Mapping]]] = ..., is_final: _Optional[bool] = ..., stability: _Optional[float] = ..., revised: _Optional[bool] = ..., start_time: _Optional[float] = ..., end_time: _Optional[float] = ..., language: _Optional[str] = ..., stable_words: _Optional[int] = ...) -> None: ...
 
 class SynthesizeRequest(_message.Message):
-    __slots__ = ("text", "voice", "language", "audio_format", "speed", "seed", "prompt_audio", "prompt_audio_format", "prompt_text", "instruct", "mode", "single_piece")
+    __slots__ = ("text", "voice", "language", "audio_format", "speed", "seed", "prompt_audio", "prompt_audio_format", "prompt_text", "instruct", "mode", "single_piece", "markup")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     VOICE_FIELD_NUMBER: _ClassVar[int]
     LANGUAGE_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +184,7 @@ class SynthesizeRequest(_message.Message):
     INSTRUCT_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     SINGLE_PIECE_FIELD_NUMBER: _ClassVar[int]
+    MARKUP_FIELD_NUMBER: _ClassVar[int]
     text: str
     voice: str
     language: str
@@ -196,7 +197,8 @@ class SynthesizeRequest(_message.Message):
     instruct: str
     mode: str
     single_piece: bool
-    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., language: _Optional[str] = ..., audio_format: _Optional[str] = ..., speed: _Optional[float] = ..., seed: _Optional[int] = ..., prompt_audio: _Optional[bytes] = ..., prompt_audio_format: _Optional[str] = ..., prompt_text: _Optional[str] = ..., instruct: _Optional[str] = ..., mode: _Optional[str] = ..., single_piece: _Optional[bool] = ...) -> None: ...
+    markup: str
+    def __init__(self, text: _Optional[str] = ..., voice: _Optional[str] = ..., language: _Optional[str] = ..., audio_format: _Optional[str] = ..., speed: _Optional[float] = ..., seed: _Optional[int] = ..., prompt_audio: _Optional[bytes] = ..., prompt_audio_format: _Optional[str] = ..., prompt_text: _Optional[str] = ..., instruct: _Optional[str] = ..., mode: _Optional[str] = ..., single_piece: _Optional[bool] = ..., markup: _Optional[str] = ...) -> None: ...
 
 class SynthesizeResponse(_message.Message):
     __slots__ = ("audio_data", "sample_rate", "channels", "encoding", "duration", "samples", "engine", "model", "pieces")

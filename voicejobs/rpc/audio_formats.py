@@ -29,7 +29,7 @@ MIN_RATE_HZ, MAX_RATE_HZ = 1000, 384_000
 MAX_CHANNELS = 32
 MAX_FORMAT_CHARACTERS = 64
 _BLOCK_S = 5
-_PCM = re.compile(r"pcm_(s16le|f32le|mulaw|alaw)_(\d{1,6}|\d{1,3}(?:\.\d{1,3})?k)(?:_(\d{1,2})ch)?")
+_PCM = re.compile(r"pcm_(s16le|f32le|mulaw|alaw)_(\d{1,6}|\d{1,3}(?:\.\d{1,3})?k)(?:_(\d{1,2})ch)?", re.ASCII)
 _THOUSAND = 1000
 _SPEAKERS = {1: ("FC",), 2: ("FL", "FR")}
 

@@ -7,7 +7,7 @@ made, which a program that runs each request in a loop of its own (ComfyUI does)
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Self, cast
@@ -128,7 +128,7 @@ class VoiceClient(_Caller):
 
     def synthesise_stream(
         self, request: pb.SynthesizeRequest, *, timeout_s: float | None = None, trace_id: str = ""
-    ) -> Iterator[pb.SynthesizeStreamResponse]:
+    ) -> Generator[pb.SynthesizeStreamResponse, None, None]:
         """Turn text into sound, part by part; leaving the iteration cancels the call."""
         deadline = self._deadline(timeout_s)
         attempt = 0
@@ -147,7 +147,7 @@ class VoiceClient(_Caller):
 
     def stream(
         self, config: pb.StreamingConfig, audio: Iterable[bytes], *, timeout_s: float | None = None, trace_id: str = ""
-    ) -> Iterator[pb.StreamingRecognizeResponse]:
+    ) -> Generator[pb.StreamingRecognizeResponse, None, None]:
         """Turn sound into text while it comes; leaving the iteration cancels the call.
 
         Args:
@@ -193,7 +193,7 @@ class VoiceClient(_Caller):
                         raise error from raised
         raise AssertionError  # the loop returns or raises
 
-    def _streamed(self, method: str, request: Any, deadline: float, trace_id: str) -> Iterator[Any]:
+    def _streamed(self, method: str, request: Any, deadline: float, trace_id: str) -> Generator[Any, None, None]:
         """Call a method with many answers, and give them as they come."""
         with self._pool.borrow(self.target) as lease:
             call = getattr(VoiceEngineStub(lease.channel), method)(
@@ -234,7 +234,7 @@ class AsyncVoiceClient(_Caller):
 
     async def synthesise_stream(
         self, request: pb.SynthesizeRequest, *, timeout_s: float | None = None, trace_id: str = ""
-    ) -> AsyncIterator[pb.SynthesizeStreamResponse]:
+    ) -> AsyncGenerator[pb.SynthesizeStreamResponse, None]:
         """Turn text into sound, part by part."""
         deadline = self._deadline(timeout_s)
         attempt = 0
@@ -258,7 +258,7 @@ class AsyncVoiceClient(_Caller):
         *,
         timeout_s: float | None = None,
         trace_id: str = "",
-    ) -> AsyncIterator[pb.StreamingRecognizeResponse]:
+    ) -> AsyncGenerator[pb.StreamingRecognizeResponse, None]:
         """Turn sound into text while it comes; see `VoiceClient.stream`."""
         outgoing = _Outgoing(asyncio.get_running_loop(), config, audio)
         try:
@@ -309,7 +309,7 @@ class AsyncVoiceClient(_Caller):
 
     async def _streamed(
         self, method: str, request: Callable[[], Any], deadline: float, trace_id: str
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """Call a method with many answers; a thread of its own waits for each."""
         lease = await self._lease()
         waiter = ThreadPoolExecutor(1, "rpc-stream")

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.engines.base import EngineFacts, EngineSpec
+from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, NotServed
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost, process_count
+from voicejobs.hosting.specs import VAD_SPEC, Seat, engine_spec
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import RECOGNISE, step
-from voicejobs.tasks.runtime import VAD_SPEC, Place
-from voicejobs.tasks.steps import engine_spec
 from voicejobs.units import SAMPLE_RATE_HZ
 
 FEWEST_SLOTS = 4
@@ -130,8 +129,13 @@ class Engines:
             self.decoder.start()
             self.host.vad(VAD_SPEC).probabilities(np.zeros(512, np.int16), b"")
         for recogniser in (self._recogniser, self._reviser):
-            if recogniser is not None:
-                self.host.recogniser(recogniser.spec).detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
+            if recogniser is None:
+                continue
+            hosted = self.host.recogniser(recogniser.spec)
+            if recogniser.facts.shares_calls:
+                hosted.detect_language(np.zeros(SAMPLE_RATE_HZ, np.int16))
+            else:  # a client of another server, where each request may cost money: nothing is sent for an empty window
+                hosted.recognise([np.zeros(0, np.int16)], RecogniseOptions())
         if self._synthesiser is not None:
             self.host.synthesiser(self._synthesiser.spec).voices()
 
@@ -148,7 +152,7 @@ def _served(settings: Settings, given: Mapping[str, Any] | None, name: str) -> S
         return None
     definition = RECOGNISE if name == "recognise" else step(name)
     options = definition.options(given)
-    spec = engine_spec(options, settings, Place())
+    spec = engine_spec(options, settings, Seat())
     facts = engine_class(spec.engine).facts(spec)
     wanted = "recogniser" if name == "recognise" else "synthesiser"
     if facts.kind != wanted:

@@ -169,9 +169,9 @@ async def _run(
     for service in ("", SERVICE):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving", extra={"address": address, "slots": limits.slots})
-    told(address)
     if options.ready_file is not None:
         options.ready_file.write_text(f"{address}\n", encoding="utf-8")
+    told(address)
     try:
         await stop.wait()
     finally:

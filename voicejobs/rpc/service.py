@@ -121,7 +121,7 @@ class VoiceEngine(VoiceEngineServicer):
             recogniser=None if recogniser is None else _engine_info(recogniser),
             synthesiser=None if synthesiser is None else _engine_info(synthesiser),
             audio_formats=audio_formats.ACCEPTED.split(", ") if recogniser is not None else [],
-            speech_formats=speech_formats.ACCEPTED.split(", ") if synthesiser is not None else [],
+            speech_formats=speech_formats.NAMES if synthesiser is not None else [],
             max_message_bytes=self._engines.settings.rpc_max_message_bytes,
             load=self._load(),
         )

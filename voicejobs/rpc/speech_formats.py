@@ -16,8 +16,10 @@ from voicejobs.rpc import audio_formats
 FILES = ("wav", "flac", "opus", "mp3")
 ACCEPTED = "wav, flac, opus, mp3, pcm_{s16le,f32le,mulaw,alaw}, and each of them with _RATE (in Hz or as 16k)"
 DEFAULT = "wav"
+NAMES = (*FILES, *(f"pcm_{name}" for name in audio_formats.ENCODINGS))
 _FORM = re.compile(
-    r"(wav|flac|opus|mp3|pcm_s16le|pcm_f32le|pcm_mulaw|pcm_alaw)(?:_(\d{1,6}|\d{1,3}(?:\.\d{1,3})?k))?(_1ch)?"
+    r"(wav|flac|opus|mp3|pcm_s16le|pcm_f32le|pcm_mulaw|pcm_alaw)(?:_(\d{1,6}|\d{1,3}(?:\.\d{1,3})?k))?(?:_1ch)?",
+    re.ASCII,
 )
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 
 import numpy as np
 
+from voicejobs.audio.encode import Block
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import SynthesiseOptions, Synthesiser, Voice
 from voicejobs.errors import Cancelled, MessageTooLarge
@@ -23,6 +24,7 @@ from voicejobs.units import samples_to_seconds
 
 CHANNELS = 1
 _ENGLISH = "en"
+_PLAIN = "plain"
 _OPTIONS = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
 
 
@@ -118,7 +120,7 @@ class Synthesis:
         lines = (
             [Line(request.text, request.text)]
             if request.single_piece
-            else lines_of(request.text, language, LineOptions.from_step(defaults), defaults["markup"])
+            else lines_of(request.text, language, LineOptions.from_step(defaults), request.markup or _PLAIN)
         )
         synthesiser = self._engines.host.synthesiser(served.spec, lane="interactive", cancelled=cancelled)
         return _Wish(lines, options, speech_formats.parse(request.audio_format), served, synthesiser)
@@ -154,7 +156,7 @@ class Synthesis:
     def _response(
         self,
         wish: _Wish,
-        blocks: Iterable[speech_formats.Block],
+        blocks: Iterable[Block],
         voice_hz: int,
         samples: int,
         pieces: Iterable[pb.PieceInfo],

@@ -148,4 +148,5 @@ def _share(value: float) -> float:
 def time_below(time_s: float, limit_s: float) -> float:
     """Return a time that as float32 is not above `limit_s`: the nearest one may be."""
     near = np.float32(min(time_s, limit_s))
-    return float(near if near <= limit_s else np.nextafter(near, np.float32(-inf)))
+    # Compared as float64: beside a float32 numpy would round the limit first.
+    return float(near) if float(near) <= limit_s else float(np.nextafter(near, np.float32(-inf)))

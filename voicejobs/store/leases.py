@@ -9,11 +9,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, String, and_, bindparam, case, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    CTE,
+    BigInteger,
+    Connection,
+    String,
+    Text,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.expression import ColumnElement
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
-from voicejobs.store.schema import attempts, jobs, step_runs
+from voicejobs.store.schema import attempts, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
 
@@ -209,28 +225,45 @@ SUCCEED = (
 _job_is_live = select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
 _new_state = bindparam("b_state", type_=String)
 
-_done = SUCCEED.returning(
-    step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
-).cte("done")
 
-_SUCCEED_AT_ONCE = (
-    insert(attempts)
-    .from_select(
-        ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
-        select(
-            _done.c.id,
-            _done.c.fence,
-            literal("succeeded"),
-            bindparam("b_owner"),
-            _done.c.worker,
-            _done.c.device,
-            _done.c.started_at,
-            now_s(),
-        ),
+def success() -> tuple[CTE, CTE]:
+    """Return the success of a step run and its line in the story, as parts of a statement for Postgres."""
+    done = SUCCEED.returning(
+        step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
+    ).cte("done")
+    told = (
+        insert(attempts)
+        .from_select(
+            ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
+            select(
+                done.c.id,
+                done.c.fence,
+                literal("succeeded"),
+                bindparam("b_owner", type_=String),
+                done.c.worker,
+                done.c.device,
+                done.c.started_at,
+                now_s(),
+            ),
+        )
+        .returning(attempts.c.fence)
+        .cte("told")
     )
-    .returning(attempts.c.fence)
-)
-"""Success and its line in the story as one statement, for Postgres."""
+    return done, told
+
+
+def count(part: CTE) -> ColumnElement[Any]:
+    """Return how many rows a part of a statement has changed."""
+    return select(func.count()).select_from(part).scalar_subquery()
+
+
+def _succeed_at_once() -> Any:
+    """Return success and its line in the story as one statement, for Postgres."""
+    done, told = success()
+    return select(count(done).label("succeeded")).add_cte(told)
+
+
+_SUCCEED_AT_ONCE = _succeed_at_once()
 
 _END = (
     update(step_runs)
@@ -356,10 +389,49 @@ def succeed(
         "b_progress_s": progress_s,
     }
     if connection.dialect.name == "postgresql":
-        demand_one(len(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).all()), lease)
+        demand_one(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).scalar_one(), lease)
     else:
         demand_one(connection.execute(SUCCEED, values).rowcount, lease)
         record_attempt(connection, lease, "succeeded", owner=owner)
+
+
+_IDENTIFY = (
+    update(jobs)
+    .where(jobs.c.id == bindparam("b_job_id"), select(literal(1)).select_from(step_runs).where(_HELD).exists())
+    .values(
+        source=bindparam("b_source", type_=Text),
+        input_sha256=bindparam("b_sha256", type_=String),
+        done_key=bindparam("b_done_key", type_=String),
+        result_key=bindparam("b_result_key", type_=String),
+        cost_order=bindparam("b_cost_order", type_=BigInteger),
+    )
+)
+
+
+def identify(connection: Connection, lease: Lease, *, done_key: str) -> None:
+    """Write down what the input of a lease was found to be, inside the caller's transaction.
+
+    Raises:
+        LeaseLost: another claim has raised the fencing number; nothing is changed.
+    """
+    values = {
+        "b_job_id": lease.job_id,
+        "b_id": lease.step_run_id,
+        "b_fence": lease.fence,
+        "b_source": dump(lease.source),
+        "b_sha256": lease.input_sha256,
+        "b_done_key": done_key,
+        "b_result_key": lease.result_key,
+        "b_cost_order": -int(lease.source["size"]),
+    }
+    demand_one(connection.execute(_IDENTIFY, values).rowcount, lease)
+
+
+def known_transcript(connection: Connection, result_key: str) -> str | None:
+    """Return the id of the newest transcript under this key, None where there is none."""
+    query = select(results.c.artifact_id).where(results.c.result_key == result_key)
+    found = connection.execute(query.order_by(results.c.created_at.desc()).limit(1)).scalar()
+    return None if found is None else str(found)
 
 
 def kept(output: Mapping[str, Any]) -> dict[str, Any]:
@@ -442,9 +514,14 @@ def record_attempt(
     )
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def dump(value: Any) -> str:
     """Write compact JSON, as all JSON columns hold it."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
+    if text.isascii():
+        return text
     # A lone surrogate (a byte of a file name that is no UTF-8) fits no database; its escape is the same JSON.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

@@ -116,7 +116,7 @@ class _Lines:
     def _read(self, path: str, span: Span) -> Block:
         """Return the samples of a line."""
         try:
-            return read_window(path, span) / _FULL_SCALE
+            return np.divide(read_window(path, span), _FULL_SCALE, dtype=np.float32)
         except (NotFound, Internal) as error:
             raise AudioGone(f"The sound of {self._lease.source['name']} is gone") from error
 

@@ -1,7 +1,7 @@
 """What the tasks of one worker process share: store, leases, decoder, engine processes and the upkeep thread."""
 
 import logging
-import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from celery import Celery
 
-from voicejobs import dispatch
-from voicejobs.engines.base import EngineSpec
+from voicejobs import dispatch, notices
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
+from voicejobs.hosting.specs import VAD_SPEC, Seat
 from voicejobs.messages import queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
@@ -30,9 +30,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-VAD_SPEC = EngineSpec("silero")
-"""The detector that `prepare` asks where there is speech."""
-
 SCHEMA_WAIT_S = 60.0
 FILL_EVERY_S = 0.5
 FILL_TOGETHER_S = 0.05
@@ -42,27 +39,20 @@ SCRATCH_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Say where this worker stands.
+class Place(Seat):
+    """Say where this worker stands, besides where its engines run.
 
     Args:
         worker: name for the story of each step run.
         device: likewise.
         window_jobs: jobs that the dispatcher keeps out at once.
         is_restart: whether the worker before this one died: what it held may have killed it.
-        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is; `auto` where nobody
-            has placed this worker: then options and machine decide.
-        memory_fraction: share 0..1 of the memory of that card; 0 without one.
-        memory_bytes: that share in bytes; 0 where unknown.
     """
 
     worker: str = "worker"
     device: str = "cpu"
     window_jobs: int = 16
     is_restart: bool = False
-    engine_device: str = "auto"
-    memory_fraction: float = 0.0
-    memory_bytes: int = 0
 
 
 class Once:
@@ -129,8 +119,10 @@ class Runtime:
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
         self.languages = Once()
         self.audio = AudioBudget()
+        self.sound = AudioBudget()
         self.watch = Watch()
         self._disk_low = False
+        self._notice_due = 0.0
         self._rung = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
@@ -214,13 +206,19 @@ class Runtime:
         dispatch.fill(self.database, self.app, self.place.window_jobs)
 
     def _has_space(self) -> bool:
-        """Tell whether the disk has more room than its floor; say so when it gets low, and when it has room again."""
-        free = shutil.disk_usage(self.settings.state_dir).free
-        low = free < self.settings.disk_floor_bytes
+        """Tell whether the disk has more room than its floor; say so, in the log and to whoever waits for jobs."""
+        reason = notices.disk_low(self.settings)
+        low = bool(reason)
+        now = time.monotonic()
+        if low != self._disk_low or (low and now >= self._notice_due):
+            self._notice_due = now + notices.REPEAT_S
+            with self.app.connection_for_write() as connection:
+                notices.tell(connection, f"{socket.gethostname()}/{self.place.worker}", reason)
         if low != self._disk_low:
             self._disk_low = low
-            told = {"free_bytes": free, "floor_bytes": self.settings.disk_floor_bytes}
-            logger.warning("the disk is low: no job is begun" if low else "the disk has space again", extra=told)
+            logger.warning(
+                "the disk is low: no job is begun" if low else "the disk has space again", extra={"reason": reason}
+            )
         return not low
 
     def _wait_for_schema(self) -> None:

@@ -1,7 +1,7 @@
 """The bodies of the tasks that speak: load, call the pure step, hand back the product."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from voicejobs.audio.types import Pcm, Segment, Sound
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
 from voicejobs.formats.subtitles import read_subtitles
+from voicejobs.hosting.specs import engine_spec
 from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
@@ -28,9 +30,9 @@ from voicejobs.tasks.inputs import check_unchanged
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
-from voicejobs.tasks.steps import engine_spec, transcript_of
+from voicejobs.tasks.steps import transcript_of
 from voicejobs.text import decode_text, markup_of
-from voicejobs.units import MILLISECONDS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_seconds
+from voicejobs.units import MILLISECONDS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
 
 MAX_TEXT_BYTES = 64_000_000
 """A text of this size takes weeks to speak."""
@@ -41,7 +43,8 @@ AUTO = "auto"
 CAPTIONS = "captions"
 """Markup of SRT and WebVTT files, of which only the text is read out."""
 
-MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
+SOUND_PER_PROCESS_S = 150
+"""Sound in memory at once for each engine process: more than a group of lines, and flat however long texts are."""
 
 
 def plan_text(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -198,10 +201,12 @@ def synthesise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     hold.allow(sum(len(line.spoken) for line in lines) / CHARS_PER_SECOND)
     recording = _recording(lease.checkpoint)
     todo = lines[recording.lines :]
+    voice = _voice(runtime, lease, hold, todo)
     try:
         for group in groups(todo):
             hold.check()
-            recording.add(_speak(runtime, lease, hold, group), lambda: _writer(runtime, lease, todo))
+            with _room(runtime, hold, group, voice.processes):
+                recording.add(voice.speak(group), lambda: _writer(runtime, lease, todo))
             hold.check()
             if recording.lines < len(lines):  # the commit follows at once otherwise
                 with suppress(DatabaseUnavailable):  # the next checkpoint, or the commit, holds these lines too
@@ -232,8 +237,23 @@ def _writer(runtime: Runtime, lease: Lease, lines: Sequence[Line]) -> PcmWriter:
     return PcmWriter(runtime.blobs.scratch / name, fsync=True, small_path=small_path)
 
 
-def _speak(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) -> list[Spoken]:
-    """Speak a group of lines with the engine processes of this worker."""
+def _room(runtime: Runtime, hold: Hold, lines: Sequence[Line], processes: int) -> AbstractContextManager[None]:
+    """Wait until the sound of a group has room in memory, and hold that for the time of a block."""
+    seconds = sum(len(line.spoken) for line in lines) / CHARS_PER_SECOND
+    limit = SOUND_PER_PROCESS_S * processes * SAMPLE_RATE_HZ
+    return runtime.sound.reserve(seconds_to_samples(seconds), limit, hold.check)
+
+
+@dataclass(frozen=True, slots=True)
+class _Voice:
+    """Hold what speaks a group of lines, and how many engine processes may do so at once."""
+
+    speak: Callable[[Sequence[Line]], list[Spoken]]
+    processes: int
+
+
+def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) -> _Voice:
+    """Return the engine processes of this worker as the options want them."""
     options = SYNTHESISE.options(lease.options[lease.node])
     spec = engine_spec(options, runtime.settings, runtime.place)
     synthesiser = runtime.host.synthesiser(spec, cancelled=lambda: hold.is_stopped)
@@ -241,7 +261,7 @@ def _speak(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
     fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
     verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None
     wanted = synthesise_options(options, planned["language"])
-    return speak(lines, synthesiser, wanted, fit=fit, verify=verify)
+    return _Voice(lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify), synthesiser.processes)
 
 
 def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseOptions:

@@ -12,8 +12,8 @@ import psutil
 import pytest
 
 from voicejobs.proto import voice_engine_pb2 as pb
-from voicejobs.rpc.client import PoolLimits, Target, VoiceClient
 from voicejobs.rpc.channels import ChannelPool
+from voicejobs.rpc.client import PoolLimits, Target, VoiceClient
 
 PLUGIN = Path(__file__).parents[1] / "hosting" / "plugin"
 START_TIMEOUT_S = 60.0
@@ -28,6 +28,7 @@ class Server:
     address: str
     log: Path
     clients: list[VoiceClient] = field(default_factory=list)
+    _watching: VoiceClient | None = None
 
     def client(self, *, pool: ChannelPool | None = None, **target: object) -> VoiceClient:
         """Return a client, which is closed with the server."""
@@ -41,12 +42,18 @@ class Server:
 
     def load(self) -> pb.Load:
         """Return how busy it is, by its own account."""
-        return self.client().info().load
+        return self._watcher().info().load
 
     def settled(self, fact: Callable[[pb.Load], bool], within_s: float = 5.0) -> bool:
         """Tell whether its load comes to be so in time."""
-        client = self.client()
+        client = self._watcher()
         return eventually(lambda: fact(client.info().load), within_s)
+
+    def _watcher(self) -> VoiceClient:
+        """Return the client that asks how busy it is: one, so that it opens no more than one connection."""
+        if self._watching is None:
+            self._watching = self.client()
+        return self._watching
 
     def tree(self) -> list[psutil.Process]:
         """Return the server and its children."""

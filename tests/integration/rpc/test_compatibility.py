@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.integration.rpc.calls import SPEECH, noise, recording
 from tests.integration.rpc.conftest import FAKE, Starter
 

@@ -69,7 +69,7 @@ def test_streams_decode_without_their_end_known(name: str) -> None:
         return
     import av
 
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         frames = [frame.to_ndarray().reshape(-1) for frame in container.decode(audio=0)]
         rate = container.streams.audio[0].rate
     assert sum(map(len, frames)) / rate == pytest.approx(3.0, abs=0.1)

@@ -100,11 +100,11 @@ def test_what_does_not_fit_is_refused(words: str) -> None:
 
 
 def test_no_card_waits_for_decoding() -> None:
-    """Beside cards the CPU serves CPU-only steps and each card recognisers; alone, the CPU serves all."""
+    """Beside cards the CPU serves CPU-only steps and each card the engines; alone, the CPU serves all."""
     slots = plan_slots(SETTINGS, place("cuda:0@0.45,cuda:0@0.45,cpu", TWO))
     assert [(slot.name, slot.device, slot.queues) for slot in slots] == [
-        ("cuda0", "cuda:0", ("asr",)),
-        ("cuda0.2", "cuda:0", ("asr",)),
+        ("cuda0", "cuda:0", ("asr", "tts")),
+        ("cuda0.2", "cuda:0", ("asr", "tts")),
         ("cpu", "cpu", ("cpu",)),
     ]
     assert [slot.memory_bytes for slot in slots] == [int(80 * GIB * 0.45)] * 2 + [0]
