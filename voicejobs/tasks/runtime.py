@@ -13,10 +13,10 @@ from celery import Celery
 from sqlalchemy import select
 
 from voicejobs import dispatch, notices
-from voicejobs.engines.base import EngineSpec
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
+from voicejobs.hosting.specs import VAD_SPEC, Seat
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
@@ -32,9 +32,6 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-VAD_SPEC = EngineSpec("silero")
-"""The detector that `prepare` asks where there is speech."""
-
 SCHEMA_WAIT_S = 60.0
 FILL_EVERY_S = 0.5
 FILL_TOGETHER_S = 0.05
@@ -44,27 +41,20 @@ SCRATCH_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Say where this worker stands.
+class Place(Seat):
+    """Say where this worker stands, besides where its engines run.
 
     Args:
         worker: name for the story of each step run.
         device: likewise.
         window_jobs: jobs that the dispatcher keeps out at once.
         is_restart: whether the worker before this one died: what it held may have killed it.
-        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is; `auto` where nobody
-            has placed this worker: then options and machine decide.
-        memory_fraction: share 0..1 of the memory of that card; 0 without one.
-        memory_bytes: that share in bytes; 0 where unknown.
     """
 
     worker: str = "worker"
     device: str = "cpu"
     window_jobs: int = 16
     is_restart: bool = False
-    engine_device: str = "auto"
-    memory_fraction: float = 0.0
-    memory_bytes: int = 0
 
 
 class Once:
