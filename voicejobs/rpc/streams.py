@@ -99,7 +99,7 @@ class Streams:
     def _recogniser(self, config: pb.StreamingConfig, wake: Callable[[], None]) -> StreamingRecogniser:
         """Return a recogniser for one stream."""
         engines, served = self._engines, self._engines.recogniser
-        second = engines.reviser if not config.HasField("revise") or config.revise else None
+        second = engines.reviser if _wants_revision(config) else None
         options = stream_options(served, second, config)
 
         def cancelled() -> bool:
@@ -214,6 +214,11 @@ def _wants_words(config: pb.StreamingConfig) -> bool:
     return config.options.word_times if config.options.HasField("word_times") else True
 
 
+def _wants_revision(config: pb.StreamingConfig) -> bool:
+    """Tell whether final results may be revised."""
+    return config.revise if config.HasField("revise") else True
+
+
 def stream_options(served: Served, second: Served | None, config: pb.StreamingConfig) -> StreamOptions:
     """Return how a stream is recognised.
 
@@ -224,6 +229,7 @@ def stream_options(served: Served, second: Served | None, config: pb.StreamingCo
     options = StreamOptions(
         recognise=wanted,
         revise=None if second is None else wanted_options(second, config.language, config.options),
+        together=_wants_revision(config),
         partials=config.interim_results if config.HasField("interim_results") else True,
         doubt=served.facts.doubt,
         revise_doubt=True if second is None else second.facts.doubt,

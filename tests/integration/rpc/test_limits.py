@@ -16,6 +16,7 @@ from voicejobs.errors import (
     InputError,
     MessageTooLarge,
     NotServed,
+    TooLong,
     VoicejobsError,
 )
 from voicejobs.proto import voice_engine_pb2 as pb
@@ -80,6 +81,21 @@ def test_audio_that_is_none_is_refused(
         server.client().recognise(audio, audio_format)
     assert "/" not in refused.value.message.replace("pcm_s16le/", "") or isinstance(refused.value, Damaged)
     assert "voicejobs-rpc" not in f"{refused.value.message} {refused.value.hint} {refused.value.details}"
+
+
+def test_a_small_file_that_holds_hours_is_refused(serve: Starter) -> None:
+    """What counts is the audio that comes out: packed silence and a low rate do not fill the server's memory."""
+    server = serve("--max-message-mb", "1")
+    import soundfile
+
+    sink = io.BytesIO()
+    soundfile.write(sink, np.zeros(16_000 * 400, np.int16), 16_000, format="FLAC")
+    assert len(sink.getvalue()) < 500_000
+    for data, audio_format in ((sink.getvalue(), "flac"), (bytes(400_000), "pcm_mulaw_1000")):
+        with pytest.raises(TooLong) as refused:
+            server.client().recognise(data, audio_format, options=NO_VAD)
+        assert "stream" in refused.value.hint
+    assert max(one.memory_info().rss for one in server.tree()) < 400 * MIB
 
 
 def test_silence_gives_no_text(server: Server) -> None:

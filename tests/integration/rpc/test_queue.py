@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -68,7 +69,7 @@ def test_retry_after_is_plain_metadata(serve: Starter) -> None:
             stub.Recognize(recognize())
         first.result()
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    trailing = {one.key: one.value for one in refused.value.trailing_metadata()}
+    trailing: dict[str, Any] = {one.key: one.value for one in refused.value.trailing_metadata()}
     assert trailing["error-code"] == "queue_full"
     assert int(trailing["retry-after-ms"]) >= 100
     assert trailing["x-trace-id"]
