@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from voicejobs.errors import BadAudioFormat, BadOption, QueueFull
-from voicejobs.hosting.specs import VAD_SPEC
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.audio_formats import PcmReader
@@ -95,6 +94,8 @@ class Streams:
             stream.close()
             feeder.cancel()
             await asyncio.wait({feeder})
+            if not feeder.cancelled():
+                feeder.exception()  # what was wrong has been raised, or nobody is there to hear it
 
     def _recogniser(self, config: pb.StreamingConfig, wake: Callable[[], None]) -> StreamingRecogniser:
         """Return a recogniser for one stream."""
@@ -108,7 +109,7 @@ class Streams:
         host = engines.host
         stream = StreamingRecogniser(
             host.recogniser(served.spec, lane="interactive", cancelled=cancelled),
-            host.vad(VAD_SPEC),
+            host.vad(engines.detector),
             options,
             second=None if second is None else host.recogniser(second.spec, cancelled=cancelled),
             executor=self._decodes,

@@ -22,6 +22,8 @@ from voicejobs.errors import (
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc.channels import ChannelPool, PoolLimits
 
+pytestmark = pytest.mark.timeout(180)
+
 MIB = 1 << 20
 
 
@@ -131,7 +133,6 @@ def test_one_window_and_language_only(server: Server) -> None:
         client.recognise(noise(31), "pcm_s16le_16k", single_window=True)
 
 
-@pytest.mark.timeout(120)
 def test_b23_messages_up_to_fifty_mib(server: Server) -> None:
     """49 MiB are recognised; 51 MiB end with RESOURCE_EXHAUSTED, at the client's limit and at the server's alike."""
     info = server.client().info()
@@ -160,7 +161,6 @@ def test_b23_the_limit_is_a_setting(serve: Starter) -> None:
     assert sum(len(part.audio_data) for part in client.synthesise_stream(pb.SynthesizeRequest(text=text))) > MIB
 
 
-@pytest.mark.timeout(120)
 def test_a23_five_hundred_calls_leave_nothing_open(server: Server) -> None:
     """Descriptors and threads of server and client are level, with one channel for all calls and with one for each."""
     ours, theirs = psutil.Process(), psutil.Process(server.process.pid)

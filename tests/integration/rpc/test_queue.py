@@ -14,6 +14,8 @@ from tests.integration.rpc.conftest import Starter, eventually
 from voicejobs.errors import DeadlinePassed, QueueFull, WaitedTooLong
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
+pytestmark = pytest.mark.timeout(180)
+
 SLOW = {"VOICEJOBS_FAKE_COST_BASE_S": "0.4"}
 ONE = ("--slots", "1", "--batch-size", "1")
 

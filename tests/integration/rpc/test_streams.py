@@ -159,6 +159,8 @@ import grpc
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
+pytestmark = pytest.mark.timeout(180)
+
 address, path, rate = sys.argv[1:]
 data = open(path, "rb").read()
 
@@ -175,7 +177,6 @@ with grpc.insecure_channel(address) as channel:
 """
 
 
-@pytest.mark.timeout(180)
 def test_a36_clients_that_are_killed_leave_nothing(serve: Starter, tmp_path: Path) -> None:
     """After a hundred streams whose client was killed in the middle no stream, slot, thread or process is left."""
     server = serve(settings={"VOICEJOBS_FAKE_COST_BASE_S": "0.05"})
