@@ -13,6 +13,8 @@ import pytest
 from tests.integration.rpc.calls import SPEECH, noise, recording
 from tests.integration.rpc.conftest import FAKE, Starter
 
+pytestmark = pytest.mark.timeout(180)
+
 PUBLISHED = """
 syntax = "proto3";
 package voice_engine;
@@ -39,8 +41,6 @@ CLIENT = """
 import json, sys
 import grpc
 import article_pb2, article_pb2_grpc
-
-pytestmark = pytest.mark.timeout(180)
 
 address, sound, audio_format, language = sys.argv[1:]
 with grpc.insecure_channel(address) as channel:

@@ -19,6 +19,8 @@ from voicejobs.errors import BadAudioFormat, BadOption, QueueFull
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
+pytestmark = pytest.mark.timeout(180)
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "grandmother.wav"
 FRAME_S = 0.02
 
@@ -158,8 +160,6 @@ import os, sys, time
 import grpc
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
-
-pytestmark = pytest.mark.timeout(180)
 
 address, path, rate = sys.argv[1:]
 data = open(path, "rb").read()
