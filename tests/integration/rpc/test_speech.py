@@ -96,7 +96,7 @@ def test_a_stream_gives_the_text_piece_by_piece(server: Server, tmp_path: Path) 
     assert len(joined) == len(whole.audio_data)
     pieces = [piece for part in parts for piece in part.pieces]
     assert pieces == list(whole.pieces)
-    assert parts[0].pieces[0].text.strip() == "One."
+    assert pieces[0].text.strip() == "One."
     short = client.synthesise(pb.SynthesizeRequest(text=TEXT))
     for name in ("wav", "flac", "mp3", "opus"):
         data = b"".join(
