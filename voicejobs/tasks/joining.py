@@ -29,6 +29,7 @@ from voicejobs.tasks.base import Product
 from voicejobs.tasks.delivery import demand_free, file_mode, part_of, remove_parts
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
+from voicejobs.text.tags import base_language
 from voicejobs.units import samples_to_seconds
 
 _FULL_SCALE = np.float32(32_767.0)
@@ -140,7 +141,7 @@ def _transcript(lease: Lease, spoken: _Lines, joiner: Joiner, duration_s: float)
     )
     return Transcript(
         segments=segments,
-        language=spoken.language,
+        language=base_language(spoken.language),
         duration_s=duration_s,
         engine=options["engine"],
         model=options["model"],

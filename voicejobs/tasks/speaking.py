@@ -30,6 +30,7 @@ from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
 from voicejobs.tasks.steps import engine_spec, transcript_of
 from voicejobs.text import decode_text, markup_of
+from voicejobs.text.tags import base_language
 from voicejobs.units import MILLISECONDS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
 
 MAX_TEXT_BYTES = 64_000_000
@@ -267,7 +268,7 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
 def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseOptions:
     """Return the engine's options."""
     names = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
-    return SynthesiseOptions(language=language, **{name: options[name] for name in names})
+    return SynthesiseOptions(language=base_language(language), **{name: options[name] for name in names})
 
 
 def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
@@ -275,7 +276,7 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
     given = {**VERIFY_DEFAULTS, **options["verify"]}
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
     recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
-    wanted = RecogniseOptions(language=language)
+    wanted = RecogniseOptions(language=base_language(language))
 
     def hear(sounds: Sequence[Sound]) -> list[str]:
         windows = [list(_windows(sound)) for sound in sounds]
