@@ -79,8 +79,9 @@ def main(arguments: argparse.Namespace) -> int:
         ]
     )
     print("first, word: s from a word's end to the first result that holds it, for the first of each segment and for")
-    print("all; final: s from the end of a segment's last word to its final result; WER against the text of the")
-    print("recordings, streamed and offline, and between these two; MB: growth of this process after the warm-up.")
+    print("all; final: s from the end of a segment's last word to its final result. WER against the text of the")
+    print("recordings: of final results at once, of the last word on each segment, and offline; between the last two.")
+    print("MB: growth of this process after the warm-up.")
     holds: dict[str, bool] = {}
     for name, one in found.items():
         if name in LIMITS_S:
@@ -142,16 +143,19 @@ def measure(host: EngineHost, name: str, sound: Pcm, reference: str, arguments: 
         second=second,
     )
     heard = _stream(stream, sound, arguments.frame_ms)
-    finals = [event for _, event in heard.events if isinstance(event, Result) and event.kind == "final"]
-    text = " ".join(one.text for one in finals)
+    finals = {one.segment_id: one for _, one in heard.events if isinstance(one, Result) and one.kind == "final"}
+    revised = {one.segment_id: one for _, one in heard.events if isinstance(one, Result) and one.kind == "revised"}
+    at_once = " ".join(one.text for one in finals.values())
+    text = " ".join(one.text for one in {**finals, **revised}.values())
     return {
         **_latencies(heard, words, by_text=name != "fake"),
+        "at_once_wer": _rate(reference, at_once) if name != "fake" else 0.0,
         "wer": _rate(reference, text) if name != "fake" else 0.0,
         "offline_wer": _rate(reference, offline_text) if name != "fake" else 0.0,
         "between_wer": _rate(offline_text, text) if name != "fake" else 0.0,
         "segments": len(finals),
         "partials": sum(isinstance(one, Result) and one.kind == "partial" for _, one in heard.events),
-        "revised": sum(isinstance(one, Result) and one.kind == "revised" for _, one in heard.events),
+        "revised": len(revised),
         "latest_frame_s": heard.latest_frame_s,
         **_memory(heard.memory_mb),
     }
@@ -290,7 +294,7 @@ def _memory(looks_mb: list[float]) -> dict[str, float]:
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     """Return the cells of one engine."""
     times = ("first_p50_s", "first_p95_s", "word_p50_s", "word_p95_s", "final_p50_s")
-    rates = ("wer", "offline_wer", "between_wer")
+    rates = ("at_once_wer", "wer", "offline_wer", "between_wer")
     return (
         *(f"{one[name]:.2f}" for name in times),
         *(f"{one[name]:.4f}" for name in rates),

@@ -13,10 +13,9 @@ from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, NotServed
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost, process_count
+from voicejobs.hosting.specs import VAD_SPEC, Seat, engine_spec
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import RECOGNISE, step
-from voicejobs.tasks.runtime import VAD_SPEC, Place
-from voicejobs.tasks.steps import engine_spec
 from voicejobs.units import SAMPLE_RATE_HZ
 
 FEWEST_SLOTS = 4
@@ -153,7 +152,7 @@ def _served(settings: Settings, given: Mapping[str, Any] | None, name: str) -> S
         return None
     definition = RECOGNISE if name == "recognise" else step(name)
     options = definition.options(given)
-    spec = engine_spec(options, settings, Place())
+    spec = engine_spec(options, settings, Seat())
     facts = engine_class(spec.engine).facts(spec)
     wanted = "recogniser" if name == "recognise" else "synthesiser"
     if facts.kind != wanted:

@@ -8,6 +8,7 @@ from voicejobs.engines.base import RecogniseOptions
 from voicejobs.engines.languages import language_code
 from voicejobs.errors import BadOption, Cancelled
 from voicejobs.hosting.host import HostedRecogniser
+from voicejobs.hosting.specs import VAD_SPEC, recognise_options
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.engines import Engines, Served
@@ -18,8 +19,7 @@ from voicejobs.steps.plan import Plan, PlanOptions, plan
 from voicejobs.steps.prepare import listen
 from voicejobs.steps.recognise import Work, recognise
 from voicejobs.steps.registry import PREPARE
-from voicejobs.tasks.runtime import VAD_SPEC
-from voicejobs.tasks.steps import MAX_WINDOW_SAMPLES, recognise_options
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
 
 _BLOCK_SAMPLES = 5 * SAMPLE_RATE_HZ

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from voicejobs.errors import BadAudioFormat, BadOption, QueueFull
+from voicejobs.hosting.specs import VAD_SPEC
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.audio_formats import PcmReader
@@ -16,7 +17,6 @@ from voicejobs.rpc.values import time_below, word_message
 from voicejobs.streaming.events import End, Result
 from voicejobs.streaming.options import StreamOptions
 from voicejobs.streaming.recogniser import StreamingRecogniser
-from voicejobs.tasks.runtime import VAD_SPEC
 
 T = TypeVar("T")
 RETRY_MS = 2000

@@ -124,6 +124,9 @@ class Endpointer:
         self._first_frame = 0
         self._spans: list[Span] = []
         self._floor = 0
+        self._reach = 0  # no segment that follows begins before, whatever the tape still holds
+        self._held_from: int | None = None
+        self._holds = options.together
         self.segment_id = 1
 
     @property
@@ -192,6 +195,15 @@ class Endpointer:
             ended.append(self._close(rest if near else self._pad))
         return ended
 
+    def hold_from(self, place: int | None) -> None:
+        """Keep the sound from `place` on, None for what is needed to go on: what is decoded together is read later."""
+        self._held_from = place
+        self._forget_before(self._reach)
+
+    def read(self, window: Span) -> Pcm:
+        """Return a copy of the sound of a window that is kept."""
+        return self._tape.read(window)
+
     def utterance(self, window: Span) -> Utterance:
         """Return a window of the segment that lasts."""
         return Utterance(self.segment_id, window, self._tape.read(window), self._speech(window))
@@ -199,10 +211,10 @@ class Endpointer:
     def _start(self, speech_end: int) -> int:
         """Return where the window begins whose speech ends there."""
         first = self._spans[0].start_samples
-        is_first = self._floor == 0 and self._tape.start == 0
+        is_first = self._floor == 0 and self._reach == 0
         if is_first and first - self._pad <= self._edge and speech_end + self._pad <= self._most:
             return 0  # a recording that begins so is decoded from its beginning
-        return max(first - self._pad, self._floor, self._tape.start)
+        return max(first - self._pad, self._floor, self._reach)
 
     def _cut(self) -> list[Utterance]:
         """Return the segments that end with the last frames."""
@@ -240,11 +252,13 @@ class Endpointer:
     def _end(self, window: Span, floor: int) -> Utterance:
         """Return the utterance of a window, and forget it; nothing that follows begins before `floor`."""
         ended = self.utterance(window)
+        if self._holds and self._held_from is None:
+            self._held_from = window.start_samples
         self.segment_id += 1
         self._floor = floor
         self._spans = [one for one in self._spans if one.start_samples >= floor]
         self._keep_from(floor // self._frame)
-        self._tape.drop_before(floor)
+        self._forget_before(floor)
         return ended
 
     def _forget_silence(self) -> None:
@@ -252,7 +266,12 @@ class Endpointer:
         heard = self._first_frame + len(self._probabilities)
         if heard * self._frame > self._edge + self._pad + self._lead_frames * self._frame:
             self._keep_from(heard - self._lead_frames)
-            self._tape.drop_before((heard - self._lead_frames) * self._frame)
+            self._forget_before((heard - self._lead_frames) * self._frame)
+
+    def _forget_before(self, place: int) -> None:
+        """Give up the sound before `place`, as far as nobody holds it."""
+        self._reach = max(self._reach, place)
+        self._tape.drop_before(self._reach if self._held_from is None else min(self._reach, self._held_from))
 
     def _keep_from(self, frame: int) -> None:
         """Forget the probabilities of earlier frames."""
@@ -268,7 +287,8 @@ class Endpointer:
         moved = [
             Speech(Span(one.span.start_samples + offset, one.span.end_samples + offset), one.peak) for one in found
         ]
-        return [one for one in moved if one.span.end_samples > window.start_samples]
+        start, end = window.start_samples, window.end_samples
+        return [one for one in moved if one.span.end_samples > start and one.span.start_samples < end]
 
 
 def best_cut(spans: Sequence[Span], longest: int, options: WindowOptions) -> int:

@@ -29,11 +29,12 @@ class SpeechStarted:
 class Result:
     """Hold what was heard in a segment; times in seconds from the start of the stream.
 
-    A segment has any number of partial results, then one final one, then one revised one where the stream has a second
-    recogniser. The text of a final or revised result is empty where a closer look found no words.
+    A segment has any number of partial results, then one final one, then at most one revised one: where it was decoded
+    again together with its neighbours, or by a second recogniser. The text of a final or revised result is empty where
+    a closer look found no words.
 
     Args:
-        kind: `partial` (more may come), `final`, or `revised` (by the second recogniser, after `final`).
+        kind: `partial` (more may come), `final`, or `revised` (after `final`, which it replaces).
         segment_id: as in `SpeechStarted`.
         start_s: where the window of the segment begins.
         heard_s: up to where the sound was listened to for this result.
@@ -75,3 +76,10 @@ class End:
 
 
 Event = SpeechStarted | Result | End
+
+
+def is_newer(event: Event, before: Event) -> bool:
+    """Tell whether both are partial results of one segment."""
+    both = (event, before)
+    partials = [one for one in both if isinstance(one, Result) and one.kind == "partial"]
+    return len(partials) == len(both) and partials[0].segment_id == partials[1].segment_id

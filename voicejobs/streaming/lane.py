@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from voicejobs.audio.types import Segment, WindowResult, Word
+from voicejobs.audio.types import Segment, Span, WindowResult, Word
 from voicejobs.engines.base import RecogniseOptions, Recogniser
 from voicejobs.steps.evidence import is_unfounded
 from voicejobs.steps.merge import Piece, merge
@@ -14,6 +14,7 @@ from voicejobs.steps.review import inside
 from voicejobs.streaming.agreement import Agreement, words_of
 from voicejobs.streaming.endpoints import Utterance
 from voicejobs.streaming.events import Result
+from voicejobs.streaming.together import Part, shares
 from voicejobs.units import samples_to_seconds
 
 _SURE = 0.8
@@ -46,11 +47,20 @@ class Track:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """Hold one decode: `partial` a quick look, `early` a whole one before the end is sure, `whole` the final one."""
+    """Hold one decode.
 
-    kind: Literal["partial", "early", "whole"]
+    Args:
+        kind: `partial` a quick look, `early` a whole segment before its end is sure, `whole` one that has ended,
+            `together` several that have.
+        utterance: what to decode.
+        track: of the segment, for `partial` and `early`.
+        parts: the segments, for `together`.
+    """
+
+    kind: Literal["partial", "early", "whole", "together"]
     utterance: Utterance
     track: Track
+    parts: tuple[Part, ...] = ()
 
 
 class Lane:
@@ -58,6 +68,7 @@ class Lane:
 
     def __init__(self, recogniser: Recogniser, options: RecogniseOptions, *, doubt: bool) -> None:
         self.waiting: deque[tuple[Utterance, Track]] = deque()
+        self.together: deque[tuple[Utterance, tuple[Part, ...]]] = deque()
         self.busy = False
         self._recogniser = recogniser
         self._options = options
@@ -68,7 +79,12 @@ class Lane:
     @property
     def is_idle(self) -> bool:
         """Tell whether nothing is decoded and nothing waits."""
-        return not self.busy and not self.waiting
+        return not self.busy and not self.waiting and not self.together
+
+    def clear(self) -> None:
+        """Forget what waits."""
+        self.waiting.clear()
+        self.together.clear()
 
     def whole(self, utterance: Utterance) -> WindowResult:
         """Decode a whole segment as a job decodes a window; times count from the start of the window."""
@@ -106,16 +122,35 @@ def words_in(segments: Sequence[Segment]) -> list[Word]:
 
 def result(kind: Literal["final", "revised"], utterance: Utterance, found: WindowResult) -> Result:
     """Return the event of a whole decode."""
-    segments = placed(utterance, found)
+    return _result(kind, utterance.segment_id, utterance.window, placed(utterance, found), found.language)
+
+
+def results(utterance: Utterance, parts: Sequence[Part], found: WindowResult) -> list[Result]:
+    """Return a revised result for each segment that was decoded together with others."""
+    heard = shares(placed(utterance, found), parts)
+    return [
+        _result("revised", part.segment_id, part.window, segments, found.language)
+        for part, segments in zip(parts, heard, strict=True)
+    ]
+
+
+def _result(
+    kind: Literal["final", "revised"],
+    segment_id: int,
+    window: Span,
+    segments: Sequence[Segment],
+    language: str | None,
+) -> Result:
+    """Return the event of a segment."""
     words = tuple(word for segment in segments for word in segment.words)
     return Result(
         kind=kind,
-        segment_id=utterance.segment_id,
-        start_s=samples_to_seconds(utterance.window.start_samples),
-        heard_s=samples_to_seconds(utterance.window.end_samples),
+        segment_id=segment_id,
+        start_s=samples_to_seconds(window.start_samples),
+        heard_s=samples_to_seconds(window.end_samples),
         text="".join(segment.text for segment in segments).strip(),
         words=words,
         stable_words=len(words),
-        segments=segments,
-        language=found.language,
+        segments=tuple(segments),
+        language=language,
     )

@@ -18,6 +18,8 @@ class StreamOptions:
         revise: those of the second recogniser; None takes `recognise`.
         window: what counts as speech, and the longest segment (`max_window_s`, which also bounds the memory).
         end_silence_s: silence that ends a segment. Twice `window.pad_s` or more keeps the whole padding.
+        together: decode segments that a job would decode in one window together once they are over, and revise their
+            final results; costs one decode for each such window. A second recogniser then hears whole windows too.
         partials: give partial results; without them each segment is decoded once.
         partial_every_s: sound after which another partial result is due, while decoding is faster than that; the first
             one after half of it.
@@ -37,6 +39,7 @@ class StreamOptions:
     revise: RecogniseOptions | None = None
     window: WindowOptions = DEFAULT
     end_silence_s: float = 0.8
+    together: bool = True
     partials: bool = True
     partial_every_s: float = 0.15
     partial_share: float = 0.75

@@ -24,9 +24,10 @@ from voicejobs.engines.base import Recogniser, VoiceActivityDetector
 from voicejobs.errors import BadOption, Cancelled, Internal, Interruption, QueueFull, VoicejobsError
 from voicejobs.streaming.agreement import text_of
 from voicejobs.streaming.endpoints import Ear, Endpointer, Utterance
-from voicejobs.streaming.events import End, Event, Result, SpeechStarted
-from voicejobs.streaming.lane import Job, Lane, Track, placed, result, words_in
+from voicejobs.streaming.events import End, Event, Result, SpeechStarted, is_newer
+from voicejobs.streaming.lane import Job, Lane, Track, placed, result, results, words_in
 from voicejobs.streaming.options import StreamOptions
+from voicejobs.streaming.together import Part, Together, window_of
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
 
 _PIECE_SAMPLES = SAMPLE_RATE_HZ
@@ -46,7 +47,7 @@ class StreamingRecogniser:
         recogniser: decodes partial and final results.
         detector: tells speech from silence; called in the thread that feeds.
         options: how to cut and to decode.
-        second: a better and slower recogniser that revises each final result; None for none.
+        second: a better and slower recogniser that revises final results; None for none.
         executor: runs the decodes, for many streams if wanted; a stream has at most one task in it for each
             recogniser. None for a thread of its own, which ends with the stream.
         on_event: called after events were added, and after the stream failed or was closed, from any thread; it must
@@ -78,6 +79,8 @@ class StreamingRecogniser:
         self._changed = threading.Condition(threading.Lock())
         self._events: deque[Event] = deque()
         self._track: Track | None = None
+        self._together = Together(options.window)
+        self._last_final = 0
         self._next_partial_at = 0.0
         self._finished = False
         self._ended = False
@@ -131,6 +134,7 @@ class StreamingRecogniser:
             with self._changed:
                 self._raise_if_over()
                 told = self._note(self._ends.finish(probabilities))
+                self._decode_together(self._together.finish(), to_end=True)
                 self._finished = True
             self._go_on(told=told)
 
@@ -142,7 +146,7 @@ class StreamingRecogniser:
             self._track = None
             self._events.clear()
             for lane in self._lanes():
-                lane.waiting.clear()
+                lane.clear()
             self._changed.notify_all()
         if self._owns_executor:
             self._executor.shutdown(wait=False, cancel_futures=True)
@@ -215,7 +219,7 @@ class StreamingRecogniser:
 
     def _has_room(self) -> bool:
         """Tell whether little enough waits."""
-        waiting = max(len(lane.waiting) for lane in self._lanes())
+        waiting = max(len(lane.waiting) + len(lane.together) for lane in self._lanes())
         return waiting < self._options.max_waiting and len(self._events) < self._options.max_events
 
     def _note(self, ended: list[Utterance]) -> bool:
@@ -225,9 +229,24 @@ class StreamingRecogniser:
             track = self._track_of(utterance.segment_id, utterance.window.start_samples)
             self._first.waiting.append((utterance, track))
             self._track = None
+            if self._options.together:
+                self._decode_together(self._together.add(utterance))
         if self._ends.is_open:
             self._track_of(self._ends.segment_id, self._ends.start)
+            self._decode_together(self._together.release(self._ends.start, self._ends.speech_end))
+        else:
+            self._decode_together(self._together.release(self._ends.end, self._ends.end))
+        if self._options.together:
+            self._ends.hold_from(self._together.start)
         return len(self._events) > count
+
+    def _decode_together(self, parts: list[Part], *, to_end: bool = False) -> None:
+        """Queue segments that are over to be decoded together; one alone is no news to the same recogniser."""
+        if len(parts) > (1 if self._second is None else 0):
+            window = window_of(parts, self._options.window, self._ends.end if to_end else None)
+            speech = [one for part in parts for one in part.speech]
+            joined = Utterance(parts[-1].segment_id, window, self._ends.read(window), speech)
+            (self._second or self._first).together.append((joined, tuple(parts)))
 
     def _track_of(self, segment_id: int, start: int) -> Track:
         """Return the track of a segment, telling of it where it is new."""
@@ -239,7 +258,7 @@ class StreamingRecogniser:
 
     def _tell(self, event: Event) -> None:
         """Queue an event; a partial result takes the place of one of the same segment that nobody took."""
-        if self._events and _is_newer(event, self._events[-1]):
+        if self._events and is_newer(event, self._events[-1]):
             self._events.pop()
         self._events.append(event)
         self._changed.notify_all()
@@ -248,7 +267,7 @@ class StreamingRecogniser:
         """End the stream with an error."""
         self._error = self._error or error
         for lane in self._lanes():
-            lane.waiting.clear()
+            lane.clear()
         self._changed.notify_all()
 
     # ---- decodes
@@ -288,6 +307,10 @@ class StreamingRecogniser:
                 return Job("whole", utterance, track)
             self._take_whole(lane, utterance, early)
         full = len(self._events) >= self._options.max_events
+        if lane.together and not lane.waiting and not full and self._last_final >= lane.together[0][0].segment_id:
+            joined, parts = lane.together.popleft()
+            self._changed.notify_all()
+            return Job("together", joined, Track(joined.segment_id, 0), parts)
         if full or lane is not self._first or not self._options.partials or not self._ends.is_open:
             return None
         return self._look(self._track_of(self._ends.segment_id, self._ends.start))
@@ -323,6 +346,9 @@ class StreamingRecogniser:
                 self._fail(error)
             elif job.kind == "whole" and found is not None:
                 self._take_whole(lane, job.utterance, found)
+            elif job.kind == "together" and found is not None:
+                for event in results(job.utterance, job.parts, found):
+                    self._tell(event)
             else:
                 self._take_partial(job, found)
             if job.kind == "partial":
@@ -336,7 +362,8 @@ class StreamingRecogniser:
                 return lane.glance(job.utterance, self._options.draft), None
             return lane.whole(job.utterance), None
         except VoicejobsError as error:
-            return None, error if job.kind == "whole" or isinstance(error, Interruption) else None
+            is_final = job.kind in {"whole", "together"}
+            return None, error if is_final or isinstance(error, Interruption) else None
         except Exception as error:  # noqa: BLE001 - whatever it is, whoever takes events must hear of it
             return None, Internal(f"{type(error).__name__}: {error}")
 
@@ -374,12 +401,7 @@ class StreamingRecogniser:
         """Tell what a segment was, and pass it on to the second recogniser."""
         lane.note_language(found)
         self._tell(result("final" if lane is self._first else "revised", utterance, found))
-        if lane is self._first and self._second is not None:
+        if lane is self._first:
+            self._last_final = utterance.segment_id
+        if lane is self._first and self._second is not None and not self._options.together:
             self._second.waiting.append((utterance, Track(utterance.segment_id, 0)))
-
-
-def _is_newer(event: Event, before: Event) -> bool:
-    """Tell whether both are partial results of one segment."""
-    both = (event, before)
-    partials = [one for one in both if isinstance(one, Result) and one.kind == "partial"]
-    return len(partials) == len(both) and partials[0].segment_id == partials[1].segment_id

@@ -14,11 +14,13 @@ from voicejobs.audio.types import Pcm, Segment, Sound
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
 from voicejobs.formats.subtitles import read_subtitles
+from voicejobs.hosting.specs import engine_spec
 from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
@@ -28,7 +30,7 @@ from voicejobs.tasks.inputs import check_unchanged
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
-from voicejobs.tasks.steps import engine_spec, transcript_of
+from voicejobs.tasks.steps import transcript_of
 from voicejobs.text import decode_text, markup_of
 from voicejobs.text.tags import base_language
 from voicejobs.units import MILLISECONDS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
@@ -44,8 +46,6 @@ CAPTIONS = "captions"
 
 SOUND_PER_PROCESS_S = 150
 """Sound in memory at once for each engine process: more than a group of lines, and flat however long texts are."""
-
-MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
 
 
 def plan_text(runtime: Runtime, lease: Lease, hold: Hold) -> Product:

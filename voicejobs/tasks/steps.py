@@ -9,39 +9,33 @@ from typing import Any
 
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
-from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
-from voicejobs.engines.configured import with_settings
-from voicejobs.engines.devices import resolve_device
+from voicejobs.engines.base import Recogniser
 from voicejobs.engines.registry import engine_class
-from voicejobs.errors import AudioGone, DatabaseUnavailable, ModelCorrupt, NotFound
+from voicejobs.errors import AudioGone, DatabaseUnavailable, NotFound
+from voicejobs.hosting.specs import engine_spec, recognise_options, vad_spec
 from voicejobs.messages import QUEUE_CLASSES
-from voicejobs.models.catalogue import by_hash
-from voicejobs.models.installed import resolve
-from voicejobs.settings import Settings
 from voicejobs.steps.merge import Piece, language_of, merge
 from voicejobs.steps.plan import PlanOptions, Speech, plan
 from voicejobs.steps.prepare import Heard, listen
 from voicejobs.steps.recognise import Work, detect_language, language_windows, recognise
 from voicejobs.steps.registry import PREPARE, RECOGNISE
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
-from voicejobs.tasks.detector import vad_spec
 from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import Place, Runtime
-from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
+from voicejobs.tasks.runtime import Runtime
+from voicejobs.units import samples_to_seconds
 
 SHARD_WINDOWS = 16
 """Windows of one step run of `recognise`, some eight minutes of speech: longer recordings fork."""
 
 WINDOWS_PER_PROCESS = 8
 """Windows in memory at once for each engine process: enough to keep it busy, and flat however long recordings are."""
-
-MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
 
 PROGRESS_EVERY_S = 60.0
 """Decoded audio between two notes of progress."""
@@ -235,44 +229,6 @@ def _speech_s(windows: Sequence[Span]) -> float:
     return samples_to_seconds(sum(window.length_samples for window in windows))
 
 
-def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) -> EngineSpec:
-    """Return the engine that options ask for, on the device that this worker has, with verified files.
-
-    A worker that was given a card sees no other, and calls it cuda:0 whatever its number is in the options.
-
-    Raises:
-        ModelCorrupt: the model here is not the one with which the job was submitted.
-    """
-    is_placed = place.engine_device != "auto" and options["device"] != "cpu"
-    device = place.engine_device if is_placed else resolve_device(options["device"])
-    params: tuple[tuple[str, Any], ...] = ()
-    if options["batch_size"]:
-        params = (("max_batch", options["batch_size"]),)
-    spec = EngineSpec(
-        engine=options["engine"],
-        model=options["model"],
-        device=device,
-        compute_type=options.get("compute_type", ""),
-        threads=options["threads"] or 1,
-        memory_fraction=0.0 if device == "cpu" else place.memory_fraction,
-        memory_bytes=0 if device == "cpu" else place.memory_bytes,
-        params=params,
-    )
-    spec = with_settings(spec, settings)
-    if not engine_class(spec.engine).facts(spec).needs_model:
-        return spec
-    files = resolve(by_hash(options["model"], options["model_sha256"]), settings)
-    if options["model_sha256"] and files.sha256 != options["model_sha256"]:
-        raise ModelCorrupt(f"The model {options['model']!r} on this worker is not the one that the job names")
-    return replace(spec, model_dir=str(files.dir))
-
-
-def recognise_options(options: Mapping[str, Any], *, split: bool) -> RecogniseOptions:
-    """Return the engine's options; channels that were kept apart are merged by word, so that words need times."""
-    same = {name: value for name, value in options.items() if name not in _ENGINE_OPTIONS}
-    return RecogniseOptions.from_json({**same, "word_timestamps": options["word_timestamps"] or split})
-
-
 def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Merge the pieces, keep the transcript, and write the files."""
     known = lease.inputs.get("transcript")
@@ -346,9 +302,6 @@ def _warnings(
         warnings.append("damaged_passages")
     return tuple(warnings)
 
-
-_ENGINE_OPTIONS = frozenset({"engine", "model", "model_sha256", "device", "compute_type", "threads", "batch_size"})
-"""Options of the step `recognise` that say which engine to load; all others go into each call."""
 
 BODIES: dict[str, Body] = {"prepare": prepare, "recognise": recognise_shard, "deliver": deliver}
 """The body of the task of each step."""

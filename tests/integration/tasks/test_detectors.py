@@ -8,19 +8,18 @@ from tests.bench import Bench
 from tests.rows import steps
 from voicejobs.engines.base import EngineSpec
 from voicejobs.errors import ModelCorrupt, ModelUnavailable, UnknownEngine
+from voicejobs.hosting.specs import VAD_SPEC, Seat, vad_spec
 from voicejobs.models.catalogue import find
 from voicejobs.models.installed import resolve
 from voicejobs.pipelines.pipeline import TRANSCRIBE
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import PREPARE
 from voicejobs.submit import InputFile, Submission
-from voicejobs.tasks.detector import vad_spec
-from voicejobs.tasks.runtime import VAD_SPEC, Place
 
 pytestmark = pytest.mark.timeout(150)
 SHA256 = find("silero-vad").sha256
-ON_CARD = Place(engine_device="cuda:0", memory_fraction=0.45, memory_bytes=1000)
-ON_CPU = Place(engine_device="cpu")
+ON_CARD = Seat(engine_device="cuda:0", memory_fraction=0.45, memory_bytes=1000)
+ON_CPU = Seat(engine_device="cpu")
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from voicejobs.cli.option_types import seconds_of
 from voicejobs.cli.recognition_options import ladder, option_warnings, pipeline_options, recognition_options
 from voicejobs.engines.base import RecogniseOptions
 from voicejobs.errors import BadOption, UnknownEngine, VoicejobsError
+from voicejobs.hosting.specs import recognise_options
 from voicejobs.models.catalogue import CATALOGUE
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import PREPARE, RECOGNISE
-from voicejobs.tasks.steps import recognise_options
 
 FOLDER = Path("nowhere")
 SETTINGS = Settings(state_dir=FOLDER, models_dir=FOLDER)

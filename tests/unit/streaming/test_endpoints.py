@@ -15,7 +15,7 @@ from voicejobs.streaming.options import StreamOptions
 def cut(sound: Pcm, options: StreamOptions | None = None) -> list[Utterance]:
     """Return the segments of a sound that comes in 20 ms frames."""
     ear = Ear(LevelDetector())
-    ends = Endpointer(options or StreamOptions(), ear.frame_samples)
+    ends = Endpointer(options or StreamOptions(together=False), ear.frame_samples)
     found = [one for frame in frames(sound) for one in ends.take(frame, ear.listen(frame))]
     return found + ends.finish(ear.finish())
 
@@ -63,7 +63,7 @@ def test_windows_are_disjoint_bounded_and_lose_no_speech(
 ) -> None:
     """Whatever speech and pauses there are: windows in order, none over 30 s, and all speech in one of them."""
     sound = np.concatenate([silence(lead_s), *(np.concatenate([speech(*[2000] * n), silence(s)]) for n, s in parts)])
-    found = cut(sound, StreamOptions(end_silence_s=end_silence_s))
+    found = cut(sound, StreamOptions(end_silence_s=end_silence_s, together=False))
     inside = np.zeros(len(sound), bool)
     before = 0
     for number, one in enumerate(found, 1):
