@@ -39,6 +39,7 @@ _WARNINGS = {
     "clip_past_end": "a clip begins after its end",
     "damaged_passages": "damaged passages left out",
     "does_not_fit": "longer than its times allow",
+    "not_spoken": "letters that the voice does not know left out",
     "not_understood": "not all of it was understood",
 }
 _IN_SUMMARY = {NO_SPEECH: "no speech"}

@@ -11,7 +11,7 @@ import numpy as np
 from voicejobs.audio.encode import resampled, to_pcm
 from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Sound
-from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
+from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
 from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.hosting.specs import engine_spec
@@ -262,7 +262,17 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
     fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
     verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None
     wanted = synthesise_options(options, planned["language"])
-    return _Voice(lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify), synthesiser.processes)
+    languages = _languages(synthesiser.voices(), options["voice"])
+    return _Voice(
+        lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify, languages=languages),
+        synthesiser.processes,
+    )
+
+
+def _languages(voices: Sequence[Voice], name: str) -> tuple[str, ...]:
+    """Return the languages of a voice, the first one where it is not named; none where nobody says."""
+    found = next((voice for voice in voices if voice.name == name), voices[0] if voices else None)
+    return found.languages if found is not None else ()
 
 
 def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseOptions:
