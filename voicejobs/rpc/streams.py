@@ -224,6 +224,7 @@ def stream_options(served: Served, second: Served | None, config: pb.StreamingCo
     options = StreamOptions(
         recognise=wanted,
         revise=None if second is None else wanted_options(second, config.language, config.options),
+        together=config.revise if config.HasField("revise") else True,
         partials=config.interim_results if config.HasField("interim_results") else True,
         doubt=served.facts.doubt,
         revise_doubt=True if second is None else second.facts.doubt,

@@ -41,7 +41,7 @@ def frames(data: bytes, rate_hz: int, seconds: float = FRAME_S) -> Iterator[byte
 def test_a16_results_follow_the_protocol(server: Server) -> None:
     """Segments count up from 1, partial results lead to one final result each, and the stream ends on half-close."""
     data, rate_hz = spoken()
-    config = pb.StreamingConfig(audio_format=f"pcm_s16le_{rate_hz}", language="en")
+    config = pb.StreamingConfig(audio_format=f"pcm_s16le_{rate_hz}", language="en", revise=False)
     told = list(server.client().stream(config, frames(data, rate_hz)))
     finals = [one for one in told if one.is_final]
     assert [one.segment_id for one in finals] == list(range(1, len(finals) + 1))
@@ -79,7 +79,10 @@ def test_without_interim_results_each_segment_comes_once(server: Server) -> None
     """Partial results and words are left out where the configuration says so."""
     data, rate_hz = spoken()
     config = pb.StreamingConfig(
-        audio_format=f"pcm_s16le_{rate_hz}", interim_results=False, options=pb.RecognitionOptions(word_times=False)
+        audio_format=f"pcm_s16le_{rate_hz}",
+        interim_results=False,
+        revise=False,
+        options=pb.RecognitionOptions(word_times=False),
     )
     told = list(server.client().stream(config, frames(data, rate_hz, 0.3)))
     assert told
