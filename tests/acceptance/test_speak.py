@@ -5,7 +5,6 @@ import json
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -31,15 +30,15 @@ def piped(tree: Tree, text: bytes, *arguments: Argument) -> "subprocess.Complete
     return subprocess.run(command, input=text, capture_output=True, env=tree.environment, timeout=100, check=False)
 
 
-def heard(path: Path) -> list[str]:
+def heard(path: Path) -> list[tuple[int, int]]:
     """Return what the fake voice tells of the texts in a file of sound."""
     samples, rate_hz = sf.read(path, dtype="float32")
     return hear(samples, rate_hz)
 
 
-def planned(text: str, **how: Any) -> list[str]:
+def planned(text: str) -> list[tuple[int, int]]:
     """Return the same of a text."""
-    return [describe(piece.spoken) for piece in plan_pieces(text, "en", **how)]
+    return [describe(piece.spoken) for piece in plan_pieces(text, "en")]
 
 
 @pytest.fixture

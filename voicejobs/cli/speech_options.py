@@ -84,6 +84,23 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Speak each subtitle of SRT and WebVTT files at its time, faster where there is no room.",
     ),
     click.option(
+        "--verify",
+        is_flag=True,
+        help="Recognise what was spoken, speak again what is not understood, and tell of what stays so.",
+    ),
+    click.option(
+        "--verify-model",
+        default="base",
+        show_default=True,
+        shell_complete=complete_models,
+        metavar="NAME",
+        help="Whisper model that listens for --verify.",
+    ),
+    click.option(
+        "--mode", default="", metavar="NAME", help="How the voice is chosen, for engines with several ways."
+    ),
+    click.option("--instruct", default="", metavar="TEXT", help="How to speak, in words, for engines that take it."),
+    click.option(
         "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
         help="Silence after a sentence.",
     ),
@@ -139,6 +156,9 @@ def speech_steps(
             "voice": flags["voice"],
             "speed": flags["speed"],
             "seed": flags["seed"],
+            "mode": flags["mode"],
+            "instruct": flags["instruct"],
+            "verify": _listening(settings, flags, tell, fetch=fetch) if flags["verify"] else {},
         },
         "join": {
             "formats": [name for name in formats if name in encode.FORMATS],
@@ -147,6 +167,14 @@ def speech_steps(
             "render": render_flags(flags),
         },
     }
+
+
+def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> dict[str, Any]:
+    """Return who listens to what was spoken."""
+    model, sha256 = engine_and_model(
+        settings, "whisper", flags["verify_model"], kind="recogniser", tell=tell, fetch=fetch
+    )
+    return {"engine": "whisper", "model": model, "model_sha256": sha256}
 
 
 def language_of(model: str) -> str:
