@@ -18,7 +18,7 @@ from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
-from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak
+from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
@@ -267,15 +267,15 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
 def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseOptions:
     """Return the engine's options."""
     names = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
-    return SynthesiseOptions(language=language, **{name: options[name] for name in names})
+    return SynthesiseOptions(language=language.partition("-")[0], **{name: options[name] for name in names})
 
 
 def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
     """Return how lines are listened to: by a recogniser of this worker."""
-    given = {**VERIFY_DEFAULTS, **options["verify"]}
+    given = verify_options(options["verify"])
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
     recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
-    wanted = RecogniseOptions(language=language)
+    wanted = RecogniseOptions(language=language.partition("-")[0])
 
     def hear(sounds: Sequence[Sound]) -> list[str]:
         windows = [list(_windows(sound)) for sound in sounds]
@@ -284,10 +284,6 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
         return ["".join(one.text for result in several for one in result.segments) for several in results]
 
     return Verify(hear, given["max_cer"], given["tries"], language)
-
-
-VERIFY_DEFAULTS = {"engine": "whisper", "model": "base", "model_sha256": "", "max_cer": 0.2, "tries": 3}
-"""What `verify` of the step `synthesise` may say, where it is not empty."""
 
 
 def _windows(sound: Sound) -> Iterator[Pcm]:

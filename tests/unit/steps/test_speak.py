@@ -5,9 +5,9 @@ import pytest
 
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import SynthesiseOptions, Voice
-from voicejobs.errors import Internal
+from voicejobs.errors import BadOption, Internal
 from voicejobs.steps.lines import Line
-from voicejobs.steps.speak import Fit, Verify, groups, speak
+from voicejobs.steps.speak import Fit, Verify, groups, speak, verify_options
 
 RATE_HZ = 1_000
 
@@ -74,3 +74,10 @@ def test_an_engine_that_changes_its_rate_is_refused() -> None:
     """Sounds of two rates cannot be joined."""
     with pytest.raises(Internal, match="several sampling rates"):
         speak([Line("a", "a"), Line("b", "b")], Counting((1_000, 2_000)), SynthesiseOptions())
+
+
+def test_what_verify_says_is_checked() -> None:
+    """Defaults fill what is left out; a word that nobody knows is refused."""
+    assert verify_options({"tries": 1}) == {**verify_options({}), "tries": 1}
+    with pytest.raises(BadOption, match="retries"):
+        verify_options({"retries": 1})
