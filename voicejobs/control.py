@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def _retry(database: Database, job_ids: Sequence[str]) -> Retried:
         chunk = job_ids[start : start + CHUNK_JOBS]
         with database.read() as connection:
             contents = dict(_contents(again.find(connection, job_ids=chunk)))
-        done = database.run(lambda connection, chunk=chunk, contents=contents: _reopen_all(connection, chunk, contents))
+        done = database.run(partial(_reopen_all, job_ids=chunk, contents=contents))
         outcome.queued += done.queued
         outcome.refused |= done.refused
     return outcome

@@ -212,9 +212,14 @@ class Upkeep:
 
     def _queued_messages(self) -> int:
         """Count the messages in our queues; "very many" where the broker does not answer."""
+        count = self.messages_in(QUEUE_CLASSES)
+        return MAX_WINDOW_JOBS * 1000 if count is None else count
+
+    def messages_in(self, queue_classes: Iterable[str]) -> int | None:
+        """Count the messages in the queues of some classes; None where the broker does not answer."""
         try:
             with self.app.connection_for_read() as connection:
                 client: Any = getattr(connection.default_channel, "client")  # noqa: B009 - kombu's types do not know it
-                return sum(int(client.llen(queue_name(queue_class))) for queue_class in QUEUE_CLASSES)
+                return sum(int(client.llen(queue_name(queue_class))) for queue_class in queue_classes)
         except (BrokerError, RedisError, OSError):
-            return MAX_WINDOW_JOBS * 1000
+            return None

@@ -71,7 +71,8 @@ def _quiet(connection: "Connection") -> AbstractContextManager[None]:
 def _client(connection: "Connection") -> Any:
     """Return a client of the Redis behind a connection; left to itself kombu would wait for ever for one."""
     connection.ensure_connection(max_retries=1, timeout=CONNECT_TIMEOUT_S)
-    return connection.default_channel.client
+    channel: Any = connection.default_channel
+    return channel.client
 
 
 def _text(value: bytes | str) -> str:

@@ -100,7 +100,9 @@ def _warnings(connection: Connection, job_ids: Sequence[str]) -> dict[str, tuple
             step_runs.c.job_id.in_(some), step_runs.c.queue == CPU, step_runs.c.output.contains('"warnings"')
         )
         for row in connection.execute(query):
-            told[row.job_id] = tuple(json.loads(row.output).get("warnings", ()))
+            found = json.loads(row.output).get("warnings", ())
+            codes = (one["code"] if isinstance(one, dict) else one for one in found)  # some tell more than their code
+            told[row.job_id] = tuple(dict.fromkeys(codes))
     return told
 
 

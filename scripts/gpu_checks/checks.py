@@ -30,7 +30,7 @@ RATE_HZ = 16_000
 FREED_WITHIN_S = 15.0
 NOISE_BYTES = 64 << 20
 """What the driver's figures move by themselves."""
-MEASURE_S = 5.0
+MEASURE_S = 3.0
 
 
 class FailedError(Exception):

@@ -1,6 +1,7 @@
 """Commands whose engines are clients of servers elsewhere: another voicejobs, or an OpenAI-compatible server."""
 
 import json
+import wave
 from contextlib import ExitStack
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.acceptance.harness import Tree, example_speech, speech_files, write_recording
 from tests.servers.http import JSON, HttpServer, Reply, Request
 from tests.servers.voice_engine import VoiceEngine
+from voicejobs.engines.wav import wav_of
 
 KEY = "geheim-0123456789abcdef"
 
@@ -117,3 +119,25 @@ def test_a_voice_engine_may_itself_lean_on_a_server(tree: Tree) -> None:
         done = tree.run(*words)
     assert done.code == 0, done.stderr
     assert (tree.out / "a.txt").read_text().strip() == "by whisper-1"
+
+
+@pytest.mark.timeout(120)
+def test_words_are_spoken_by_servers_and_their_voices_listed(tree: Tree) -> None:
+    """`speak` and `voices list` take the engines that are clients, with the model and the voice of the settings."""
+
+    def respond(request: Request) -> Reply:
+        if request.method == "GET":
+            return Reply(200, b'{"voices": ["alloy", "nova"]}')
+        content = json.loads(request.body)
+        assert (content["model"], content["voice"], content["input"]) == ("tts-1", "alloy", "Good morning.")
+        return Reply(200, wav_of(example_speech()[:16_000], 16_000))
+
+    with HttpServer(respond) as server:
+        tree.settings |= {"VOICEJOBS_OPENAI_URL": server.url}
+        done = tree.run("speak", "Good morning.", "-o", tree.folder / "out.wav", "--engine", "openai_voice")
+        assert done.code == 0, done.stderr
+        listed = tree.show("voices", "list", "--engine", "openai_voice")
+    assert [row["name"] for row in listed] == ["alloy", "nova"]
+    with wave.open(str(tree.folder / "out.wav")) as sound:
+        assert sound.getframerate() == 16_000
+        assert 8_000 < sound.getnframes() <= 16_000, "silence at the ends is taken off"

@@ -15,6 +15,8 @@ from tests.acceptance.harness import COMMAND, Tree, example_speech, files_below,
 from tests.rows import opened
 from voicejobs.store.schema import jobs
 
+pytestmark = [pytest.mark.services, pytest.mark.timeout(180)]
+
 LINES = 5000
 
 
@@ -78,7 +80,7 @@ def test_killed_in_the_middle_and_run_again_each_line_has_one_job(make_tree: Mak
     """`kill -9` while lines are still coming, then the same command: exactly as many jobs as lines, in one batch."""
     tree = make_tree(VOICEJOBS_DATABASE_URL=store_url)
     lines = [json.dumps({"path": f"/archive/{number}.wav"}) + "\n" for number in range(LINES)]
-    words = ["submit", "--manifest", "-", "-o", tree.out, "--engine", "fake", "--json"]
+    words = ["submit", "--manifest", "-", "-o", str(tree.out), "--engine", "fake", "--json"]
 
     def count() -> int:
         with opened(store_url) as database, database.read() as connection:

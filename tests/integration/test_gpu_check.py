@@ -63,7 +63,7 @@ def on_cpu(scripts: Callable[[str], Any], models_dir: Path, monkeypatch: pytest.
 
 def run(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run the script with this Python."""
-    command = [sys.executable, ROOT / "scripts" / "gpu_check", *words]
+    command = [sys.executable, str(ROOT / "scripts" / "gpu_check"), *words]
     env = {**os.environ, **environment}
     return subprocess.run(command, capture_output=True, text=True, env=env, check=False, timeout=100)
 

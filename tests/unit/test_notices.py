@@ -1,6 +1,7 @@
 """Notices of workers: when the disk counts as low, and what is read where."""
 
 from pathlib import Path
+from typing import Any
 
 from tests.servers.valkey import Valkey
 from voicejobs import notices
@@ -29,7 +30,7 @@ def test_a_notice_runs_out_and_can_be_taken_down(valkey: Valkey, broker_url: str
         notices.tell(connection, "here/cpu", "full")
         notices.tell(connection, "there/cuda0", "fuller")
         assert notices.read(broker_url) == {"here/cpu": "full", "there/cuda0": "fuller"}
-        client = connection.default_channel.client
-        assert 0 < client.ttl(f"{notices.PREFIX}here/cpu") <= notices.LIFE_S
+        channel: Any = connection.default_channel
+        assert 0 < channel.client.ttl(f"{notices.PREFIX}here/cpu") <= notices.LIFE_S
         notices.tell(connection, "here/cpu", "")
     assert notices.read(broker_url) == {"there/cuda0": "fuller"}

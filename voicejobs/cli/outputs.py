@@ -64,9 +64,15 @@ def ending(name: str) -> str:
     return encode.extension(name) if name in encode.FORMATS else extension(name)
 
 
+def formats_of(file: InputFile, formats: Sequence[str]) -> list[str]:
+    """Return the formats of the outputs of an input: those of the command, or the format of sound that it asks for."""
+    own = [name for options in file.options.values() for name in options.get("formats", ())]
+    return [*own, *(name for name in formats if name not in encode.FORMATS)] if own else list(formats)
+
+
 def output_paths(file: InputFile, formats: Sequence[str]) -> list[str]:
     """Return the paths of the outputs of an input."""
-    return [file.target + ending(name) for name in formats]
+    return [file.target + ending(name) for name in formats_of(file, formats)]
 
 
 def all_exist(file: InputFile, formats: Sequence[str]) -> bool:

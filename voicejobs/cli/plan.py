@@ -10,7 +10,7 @@ import click
 
 from voicejobs import queries
 from voicejobs.cli.inputs import STDIN
-from voicejobs.cli.outputs import output_paths
+from voicejobs.cli.outputs import formats_of, output_paths
 from voicejobs.cli.progress import describe
 from voicejobs.cli.report import DONE, FAILED, PLANNED, SKIPPED, FileReport, Snapshot, Summary, error_json
 from voicejobs.cli.show import duration
@@ -155,7 +155,7 @@ def _planned(file: InputFile, found: float | VoicejobsError | None, wish: Wish) 
     if isinstance(found, VoicejobsError):
         return FileReport(name, FAILED, path, error=error_json(found))
     outputs = []
-    for form, target in zip(wish.formats, output_paths(file, wish.formats), strict=True):
+    for form, target in zip(formats_of(file, wish.formats), output_paths(file, wish.formats), strict=True):
         place = target.replace(HASH8, "{hash8}")
         shown = "standard output" if wish.stdout else os.path.relpath(place)
         outputs.append({"format": form, "shown": display_name(shown), **({} if wish.stdout else encode_path(place))})

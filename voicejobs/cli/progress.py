@@ -38,6 +38,9 @@ _WARNINGS = {
     NO_SPEECH: "no speech in it",
     "clip_past_end": "a clip begins after its end",
     "damaged_passages": "damaged passages left out",
+    "does_not_fit": "longer than its times allow",
+    "not_spoken": "letters that the voice does not know left out",
+    "not_understood": "not all of it was understood",
 }
 _IN_SUMMARY = {NO_SPEECH: "no speech"}
 _LABEL_WIDTH = 8

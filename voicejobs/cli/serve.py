@@ -11,13 +11,15 @@ from typing import Any
 import click
 
 from voicejobs.cli import option_types
-from voicejobs.cli.engine_choice import is_given
+from voicejobs.cli.engine_choice import engine_and_model
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.spelling import Command, Group
-from voicejobs.engines.base import EngineSpec
-from voicejobs.engines.registry import engine_class
+from voicejobs.engines.base import EngineKind
 from voicejobs.errors import BadUsage
+from voicejobs.models.parts import Progress, PullEvent
 from voicejobs.settings import Settings, inherited_environment, read_secret
+
+DEFAULT_VOICE_MODEL = "en_US-joe-medium"
 
 
 @click.group(cls=Group)
@@ -64,12 +66,13 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
 @click.option("--address", default="127.0.0.1:50051", show_default=True, metavar="ADDRESS",
               help="HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 takes a free one.")  # fmt: skip
 @click.option("--engine", default="whisper", show_default=True, help="Engine that recognises; none: nothing is.")
-@click.option("--model", default="base", show_default=True, help="Its model.")
+@click.option("--model", default="base", show_default=True, help="Its model; fetched where missing.")
 @click.option("--revise-model", metavar="MODEL", help="Model of the same engine that revises the results of streams.")
 @click.option("--language", type=option_types.language, default="auto", show_default=True,
               help="Language of requests that name none.")  # fmt: skip
+@click.option("--vad-engine", default="silero", show_default=True, help="Engine that tells speech from all else.")
 @click.option("--voice-engine", default="none", show_default=True, help="Engine that speaks; none: nothing does.")
-@click.option("--voice-model", default="", help="Its model.")
+@click.option("--voice-model", default="", help="Its model; en_US-joe-medium for piper.")
 @click.option("--device", type=option_types.device, default="auto", show_default=True, help="auto, cpu or cuda:N.")
 @click.option("--compute-type", default="", help="Number format of the recogniser, such as int8.")
 @click.option("--threads", type=click.IntRange(0), default=0, show_default=True, help="CPU threads of one process.")
@@ -97,7 +100,7 @@ def engine(**given: Any) -> None:
     if bool(given["tls_cert"]) != bool(given["tls_key"]) or (given["client_ca"] and not given["tls_cert"]):
         raise BadUsage("TLS needs a certificate and its key", hint="Give --tls-cert and --tls-key together.")
     settings = _service_settings(current_settings(), given)
-    words = ["--plan", json.dumps(_engine_plan(given)), "--address", given["address"]]
+    words = ["--plan", json.dumps(_engine_plan(settings, given)), "--address", given["address"]]
     for name in ("slots", "grace"):
         words += [f"--{name}", str(given[name])]
     words += ["--streams", str(given["max_streams"])]
@@ -123,25 +126,41 @@ def _service_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
     return replace(settings, **changes)
 
 
-def _engine_plan(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the engines to serve, each as options of its step."""
+def _engine_plan(settings: Settings, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engines to serve, each as options of its step, their models fetched where they are missing."""
     place = {"device": given["device"], "threads": given["threads"], "batch_size": given["batch_size"]}
     language = None if given["language"] == "auto" else given["language"]
-    recognise = {"engine": given["engine"], "compute_type": given["compute_type"], "language": language, **place}
-    plan: dict[str, Any] = {}
+    recognise = {"compute_type": given["compute_type"], "language": language, **place}
+    plan: dict[str, Any] = {"vad_engine": given["vad_engine"]}
     if given["engine"] != "none":
-        plan["recognise"] = {**recognise, "model": _model(given)}
+        plan["recognise"] = {**recognise, **_model(settings, given["engine"], given["model"], "recogniser")}
         if given["revise_model"]:
-            plan["revise"] = {**recognise, "model": given["revise_model"]}
+            plan["revise"] = {**recognise, **_model(settings, given["engine"], given["revise_model"], "recogniser")}
     if given["voice_engine"] != "none":
-        plan["synthesise"] = {"engine": given["voice_engine"], "model": given["voice_model"], **place}
+        name = given["voice_model"] or DEFAULT_VOICE_MODEL
+        found = _model(settings, given["voice_engine"], name, "synthesiser")
+        if given["voice_model"] and not found["model_sha256"]:  # a client of a server, which knows the model by name
+            found["model"] = given["voice_model"]
+        plan["synthesise"] = {**found, **place}
     return plan
 
 
-def _model(given: Mapping[str, Any]) -> str:
-    """Return the model of the recogniser; empty where it is a server's, and the settings name it."""
-    facts = engine_class(given["engine"]).facts(EngineSpec(given["engine"]))
-    return "" if facts.names_model and not is_given("model") else str(given["model"])
+def _model(settings: Settings, engine: str, name: str, kind: EngineKind) -> dict[str, str]:
+    """Return an engine and its model as options of a step."""
+    found, sha256 = engine_and_model(settings, engine, name, kind=kind, tell=_teller(), fetch=True)
+    return {"engine": engine, "model": found, "model_sha256": sha256}
+
+
+def _teller() -> Progress:
+    """Return what tells of the fetching of a model, each thing once."""
+    told: set[str] = set()
+
+    def tell(event: PullEvent) -> None:
+        if event.text not in told:
+            told.add(event.text)
+            click.echo(f"{event.model}: {event.text}", err=True)
+
+    return tell
 
 
 def _become(module: str, words: list[str], settings: Settings) -> None:

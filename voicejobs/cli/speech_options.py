@@ -10,6 +10,8 @@ from voicejobs.audio import encode
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.engine_choice import engine_and_model
+from voicejobs.cli.subtitle_options import render_flags
+from voicejobs.formats.options import PROFILES
 from voicejobs.models.parts import Progress
 from voicejobs.settings import Settings
 from voicejobs.text import MARKUPS
@@ -63,6 +65,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help=f"Write what is said when beside the sound: {', '.join(CAPTION_FORMATS)}; repeat, or separate by commas.",
     ),
     click.option(
+        "--subtitle-profile",
+        type=click.Choice(PROFILES),
+        default="netflix",
+        show_default=True,
+        help="Rules for captions as srt and vtt; plain makes each piece that is spoken in one go a cue.",
+    ),
+    click.option(
         "--markup",
         type=click.Choice(["auto", *MARKUPS]),
         default="auto",
@@ -74,6 +83,23 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         is_flag=True,
         help="Speak each subtitle of SRT and WebVTT files at its time, faster where there is no room.",
     ),
+    click.option(
+        "--verify",
+        is_flag=True,
+        help="Recognise what was spoken, speak again what is not understood, and tell of what stays so.",
+    ),
+    click.option(
+        "--verify-model",
+        default="base",
+        show_default=True,
+        shell_complete=complete_models,
+        metavar="NAME",
+        help="Whisper model that listens for --verify.",
+    ),
+    click.option(
+        "--mode", default="", metavar="NAME", help="How the voice is chosen, for engines with several ways."
+    ),
+    click.option("--instruct", default="", metavar="TEXT", help="How to speak, in words, for engines that take it."),
     click.option(
         "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
         help="Silence after a sentence.",
@@ -130,13 +156,25 @@ def speech_steps(
             "voice": flags["voice"],
             "speed": flags["speed"],
             "seed": flags["seed"],
+            "mode": flags["mode"],
+            "instruct": flags["instruct"],
+            "verify": _listening(settings, flags, tell, fetch=fetch) if flags["verify"] else {},
         },
         "join": {
             "formats": [name for name in formats if name in encode.FORMATS],
             "captions": [name for name in formats if name not in encode.FORMATS],
             "sample_rate_hz": flags["sample_rate"] or 0,
+            "render": render_flags(flags),
         },
     }
+
+
+def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> dict[str, Any]:
+    """Return who listens to what was spoken."""
+    model, sha256 = engine_and_model(
+        settings, "whisper", flags["verify_model"], kind="recogniser", tell=tell, fetch=fetch
+    )
+    return {"engine": "whisper", "model": model, "model_sha256": sha256}
 
 
 def language_of(model: str) -> str:

@@ -20,7 +20,6 @@ T = TypeVar("T")
 TRIES = 3
 """Requests for one window or sentence at most, while nothing of an answer has come."""
 _PAUSE_S = 0.5
-_KEPT = 64
 _REMEMBERED_S = 10.0
 _MESSAGE_CHARS = 500
 _CONNECT_S = 10.0
@@ -102,6 +101,7 @@ class Together(Generic[T]):
 
     def __init__(self, most: int) -> None:
         self._pool = ThreadPoolExecutor(max_workers=max(1, most), thread_name_prefix="request")
+        self._kept = 2 * max(1, most)
         self._results: dict[Hashable, T] = {}
         self._failures: dict[Hashable, tuple[float, VoicejobsError]] = {}
 
@@ -145,7 +145,7 @@ class Together(Generic[T]):
         if not failures:
             return
         self._failures = {key: (time.monotonic(), error) for key, error in failures.items()}
-        for key in list(self._results)[:-_KEPT]:
+        for key in list(self._results)[: -self._kept]:  # of batches whose tasks have gone since
             del self._results[key]
         raise next(iter(failures.values()))
 
@@ -237,7 +237,7 @@ class HttpServer:
         try:
             with self._client.stream(method, self._base_url + path, timeout=timeout, **content) as response:
                 if response.status_code >= _ERROR_CODES_FROM or response.is_redirect:
-                    raise self._refusal(response)
+                    raise self._refusal(response, deadline)
                 begun = True
                 yield response.headers, chunks(response)
         except httpx.TimeoutException as error:
@@ -252,12 +252,12 @@ class HttpServer:
         """Close the connections."""
         self._client.close()
 
-    def _refusal(self, response: "httpx.Response") -> VoicejobsError:
+    def _refusal(self, response: "httpx.Response", deadline: float) -> VoicejobsError:
         """Return the error that a status other than success means."""
         body = b""
         for chunk in response.iter_bytes():
             body += chunk
-            if len(body) > _ERROR_BYTES:
+            if len(body) > _ERROR_BYTES or time.monotonic() > deadline:
                 break
         status = response.status_code
         text = f"{self._name} answers {status}: {self._clean(_message(body)) or response.reason_phrase}"

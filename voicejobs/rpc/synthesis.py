@@ -74,7 +74,7 @@ class Synthesis:
         joiner = Joiner(rate_hz, _join_options())
         meter = Meter()
         blocks = list(meter.through(joiner.blocks(takes)))
-        pieces = _pieces(wish.lines, joiner.times_s, 0)
+        pieces = _pieces(wish.lines, joiner.times_s, 0, len(wish.lines))
         return self._response(wish, louder(blocks, meter.gain), rate_hz, meter.samples, pieces)
 
     def parts(
@@ -90,11 +90,10 @@ class Synthesis:
         joiner = Joiner(rate_hz, _join_options())
         told = 0
         for data in speech_formats.parts(joiner.blocks(_levelled(takes)), rate_hz, wish.form):
-            pieces = _pieces(wish.lines, joiner.times_s, told)
-            told = len(joiner.times_s)
-            yield _part(wish, data, rate_hz, pieces)
-        if told < len(joiner.times_s):
-            yield _part(wish, b"", rate_hz, _pieces(wish.lines, joiner.times_s, told))
+            known = max(0, len(joiner.times_s) - 1)  # the end of the last one may move when the next fades in
+            yield _part(wish, data, rate_hz, _pieces(wish.lines, joiner.times_s, told, known))
+            told = known
+        yield _part(wish, b"", rate_hz, _pieces(wish.lines, joiner.times_s, told, len(wish.lines)))
 
     def voices(self, language: str) -> list[pb.VoiceInfo]:
         """Return the voices that speak a language, all where it is empty; errors as in `answer`."""
@@ -214,11 +213,13 @@ def _join_options() -> JoinOptions:
     return JoinOptions(crossfade_ms=JOIN.options({})["crossfade_ms"])
 
 
-def _pieces(lines: Sequence[Line], times_s: Sequence[tuple[float, float]], first: int) -> list[pb.PieceInfo]:
-    """Return the lines whose times are known, from one on."""
+def _pieces(
+    lines: Sequence[Line], times_s: Sequence[tuple[float, float]], first: int, until: int
+) -> list[pb.PieceInfo]:
+    """Return lines with their times."""
     return [
         pb.PieceInfo(text=line.text, start_time=start_s, end_time=end_s)
-        for line, (start_s, end_s) in zip(lines[first:], times_s[first:], strict=False)
+        for line, (start_s, end_s) in zip(lines[first:until], times_s[first:until], strict=True)
     ]
 
 

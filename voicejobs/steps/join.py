@@ -107,6 +107,14 @@ class Joiner:
             before_s, ends_s = self.times_s[-1]
             self.times_s[-1] = (before_s, max(before_s, min(ends_s, samples_to_seconds(start, self.rate_hz))))
         self.times_s.append((samples_to_seconds(start, self.rate_hz), samples_to_seconds(self._position, self.rate_hz)))
+        yield from self._settled()
+
+    def _settled(self) -> Iterator[Block]:
+        """Give out what no cross-fade can change: whoever listens need not wait for the next piece."""
+        margin = 2 * seconds_to_samples(_MARGIN_S, self.rate_hz)
+        kept = self._held_tail + max(self._length(self.options.crossfade_ms), margin)
+        ready, self._held = self._held[: max(0, len(self._held) - kept)], self._held[max(0, len(self._held) - kept) :]
+        yield from self._out(ready)
 
     def _wanted(self, take: Take) -> int | None:
         """Return the samples of silence that are to lie before a piece; None at the very beginning."""

@@ -11,10 +11,8 @@ from typing import Any
 
 from sqlalchemy import (
     CTE,
-    BigInteger,
     Connection,
     String,
-    Text,
     and_,
     bindparam,
     case,
@@ -29,7 +27,7 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
-from voicejobs.store.schema import attempts, jobs, results, step_runs
+from voicejobs.store.schema import attempts, jobs, step_runs
 from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
 
@@ -202,7 +200,7 @@ _CLAIM_AT_ONCE = (
 )
 """The whole claim as one statement, for Postgres: each round trip costs more there than the work."""
 
-_HELD = and_(
+HELD = and_(
     step_runs.c.id == bindparam("b_id"),
     step_runs.c.fence == bindparam("b_fence"),
     step_runs.c.state == StepState.RUNNING,
@@ -210,7 +208,7 @@ _HELD = and_(
 
 SUCCEED = (
     update(step_runs)
-    .where(_HELD)
+    .where(HELD)
     .values(
         state=StepState.SUCCEEDED,
         output=bindparam("b_output"),
@@ -267,7 +265,7 @@ _SUCCEED_AT_ONCE = _succeed_at_once()
 
 _END = (
     update(step_runs)
-    .where(_HELD)
+    .where(HELD)
     .values(
         # The job may have ended meanwhile, by another of its step runs: then nothing waits any more.
         state=case((and_(_new_state == StepState.QUEUED, ~_job_is_live), StepState.SKIPPED), else_=_new_state),
@@ -281,10 +279,10 @@ _END = (
 )
 
 _CHECKPOINT = (
-    update(step_runs).where(_HELD).values(checkpoint=bindparam("b_checkpoint"), progress_s=bindparam("b_progress_s"))
+    update(step_runs).where(HELD).values(checkpoint=bindparam("b_checkpoint"), progress_s=bindparam("b_progress_s"))
 )
 
-_PROGRESS = update(step_runs).where(_HELD).values(progress_s=bindparam("b_progress_s"))
+_PROGRESS = update(step_runs).where(HELD).values(progress_s=bindparam("b_progress_s"))
 
 _ATTEMPT = insert(attempts).from_select(
     ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at",
@@ -393,45 +391,6 @@ def succeed(
     else:
         demand_one(connection.execute(SUCCEED, values).rowcount, lease)
         record_attempt(connection, lease, "succeeded", owner=owner)
-
-
-_IDENTIFY = (
-    update(jobs)
-    .where(jobs.c.id == bindparam("b_job_id"), select(literal(1)).select_from(step_runs).where(_HELD).exists())
-    .values(
-        source=bindparam("b_source", type_=Text),
-        input_sha256=bindparam("b_sha256", type_=String),
-        done_key=bindparam("b_done_key", type_=String),
-        result_key=bindparam("b_result_key", type_=String),
-        cost_order=bindparam("b_cost_order", type_=BigInteger),
-    )
-)
-
-
-def identify(connection: Connection, lease: Lease, *, done_key: str) -> None:
-    """Write down what the input of a lease was found to be, inside the caller's transaction.
-
-    Raises:
-        LeaseLost: another claim has raised the fencing number; nothing is changed.
-    """
-    values = {
-        "b_job_id": lease.job_id,
-        "b_id": lease.step_run_id,
-        "b_fence": lease.fence,
-        "b_source": dump(lease.source),
-        "b_sha256": lease.input_sha256,
-        "b_done_key": done_key,
-        "b_result_key": lease.result_key,
-        "b_cost_order": -int(lease.source["size"]),
-    }
-    demand_one(connection.execute(_IDENTIFY, values).rowcount, lease)
-
-
-def known_transcript(connection: Connection, result_key: str) -> str | None:
-    """Return the id of the newest transcript under this key, None where there is none."""
-    query = select(results.c.artifact_id).where(results.c.result_key == result_key)
-    found = connection.execute(query.order_by(results.c.created_at.desc()).limit(1)).scalar()
-    return None if found is None else str(found)
 
 
 def kept(output: Mapping[str, Any]) -> dict[str, Any]:

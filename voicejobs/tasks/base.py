@@ -66,6 +66,7 @@ def run_step(runtime: Runtime, task: Task[Any, Any], step_run_id: str, bodies: M
     Raises:
         Ignore: the delivery means nothing any more, or a step did not succeed.
     """
+    runtime.taken += 1
     if runtime.keeper.is_closing:
         raise Ignore  # the row stays queued; the next worker finds its message lost and sends another
     try:

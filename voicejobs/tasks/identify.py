@@ -9,6 +9,7 @@ from voicejobs import canvas
 from voicejobs.errors import InputChanged, LeaseLost
 from voicejobs.pipelines.pipeline import SOURCE, Pipeline, pipeline
 from voicejobs.store import leases
+from voicejobs.store.inputs import identify, known_transcript
 from voicejobs.store.leases import Ending, Lease
 from voicejobs.store.paths import UNREAD, decode_path, display_name
 from voicejobs.store.retry import deliver_known
@@ -73,10 +74,10 @@ def _demand_named(lease: Lease, content: Content, name: str) -> None:
 def _note(connection: Connection, owner: str, graph: Pipeline, lease: Lease) -> bool:
     """Write down what the file is; tell whether its transcript is known, and the job is now one that delivers it."""
     digest = str(lease.input_sha256)
-    leases.identify(connection, lease, done_key=graph.key(digest, lease.options))
+    identify(connection, lease, done_key=graph.key(digest, lease.options))
     if lease.options[graph.nodes[-1].name].get("replace"):
         return False  # it is to be done again
-    text = leases.known_transcript(connection, str(lease.result_key))
+    text = known_transcript(connection, str(lease.result_key))
     if text is None:
         return False
     leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=owner)

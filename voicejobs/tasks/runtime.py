@@ -5,26 +5,28 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from celery import Celery
+from sqlalchemy import select
 
 from voicejobs import dispatch, notices
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
 from voicejobs.hosting.specs import VAD_SPEC, Seat
-from voicejobs.messages import queue_name
+from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.blobs import BlobStore
-from voicejobs.store.database import Database
+from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
+from voicejobs.tasks.watchdog import Signs, Watchdog
 
 T = TypeVar("T")
 
@@ -121,6 +123,9 @@ class Runtime:
         self.audio = AudioBudget()
         self.sound = AudioBudget()
         self.watch = Watch()
+        self.taken = 0
+        self._turned_at = time.monotonic()
+        self._watchdog = Watchdog(self._signs(), settings.stall_s)
         self._disk_low = False
         self._notice_due = 0.0
         self._rung = threading.Event()
@@ -134,6 +139,8 @@ class Runtime:
         self._guard(self._warm)
         self.keeper.start()
         self._thread.start()
+        if self.settings.stall_s:
+            self._watchdog.start()
 
     def serves(self, queue_class: str) -> bool:
         """Tell whether this worker takes the messages of a queue class; another's must not run here."""
@@ -149,6 +156,7 @@ class Runtime:
 
     def close(self) -> None:
         """End the threads and the child processes."""
+        self._watchdog.close()
         self._end.set()
         self._rung.set()
         if self._thread.is_alive():
@@ -169,6 +177,7 @@ class Runtime:
         ]
         due = [time.monotonic() + every for every, _ in duties]
         while not self._end.is_set():
+            self._turned_at = time.monotonic()
             if not self.keeper.is_closing:
                 self._guard(self._fill)
             now = time.monotonic()
@@ -225,6 +234,7 @@ class Runtime:
         """Wait until somebody has migrated the database: commands and the deployment do, workers never."""
         deadline = time.monotonic() + SCHEMA_WAIT_S
         while not self._end.is_set():
+            self._turned_at = time.monotonic()
             try:
                 migrate.check(self.database)
             except VoicejobsError as error:
@@ -234,6 +244,28 @@ class Runtime:
                 self._end.wait(0.05)
             else:
                 return
+
+    def _signs(self) -> Signs:
+        """Return what tells the watchdog that this worker lives."""
+        return Signs(
+            turned_at=lambda: self._turned_at,
+            taken=lambda: self.taken,
+            is_idle=lambda: not self.keeper.held,
+            is_closing=lambda: self.keeper.is_closing,
+            # Asked each time: Celery settles the queues of a worker after its runtime is made.
+            waiting=lambda: self.upkeep.messages_in([name for name in QUEUE_CLASSES if self.serves(name)]),
+            answers=self._database_answers,
+        )
+
+    def _database_answers(self) -> bool:
+        """Ask the database on a connection of its own: those of the pool may be what we wait for."""
+        with closing(Database(self.settings.effective_database_url, pool_size=1)) as database:
+            try:
+                with database.read() as connection:
+                    connection.execute(select(now_s()))
+            except DatabaseUnavailable:
+                return False
+        return True
 
     def _guard(self, duty: Callable[[], object]) -> None:
         """Run a duty; what it cannot do now it can do next time."""

@@ -16,7 +16,7 @@ IN_CI = os.environ.get("CI", "").lower() == "true"
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", ["base", "tiny.en"])
+@pytest.mark.parametrize("name", ["base", "tiny.en", "silero-vad"])
 def test_weights_of_this_machine_are_those_of_the_catalogue(models_dir: Path, name: str, tmp_path: Path) -> None:
     """The weights that the other tests load have the hashes that the catalogue names."""
     try:

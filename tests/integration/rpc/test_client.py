@@ -14,11 +14,13 @@ import pytest
 from tests.integration.rpc.calls import NO_VAD, noise
 from tests.integration.rpc.conftest import Server, Starter, eventually
 from tests.integration.rpc.test_streams import frames, spoken
-from voicejobs.errors import BadOption, DeadlinePassed, EngineUnavailable, NotServed, Unreadable
+from voicejobs.errors import BadOption, DeadlinePassed, EngineUnavailable, NotServed, Unreadable, WaitedTooLong
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineServicer, add_VoiceEngineServicer_to_server
 from voicejobs.rpc.channels import ChannelPool, PoolLimits
 from voicejobs.rpc.client import AsyncVoiceClient, Target, VoiceClient
+
+pytestmark = pytest.mark.timeout(180)
 
 
 def free_port() -> int:
@@ -111,7 +113,8 @@ def test_a21_a_deadline_is_the_callers(serve: Starter) -> None:
         async with AsyncVoiceClient(Target(server.address)) as client:
             await client.recognise(noise(), "pcm_s16le_16k", options=NO_VAD, timeout_s=0.3)
 
-    with pytest.raises(DeadlinePassed):
+    # The first call still has the slot: which of the two notices the deadline first is a matter of milliseconds.
+    with pytest.raises((DeadlinePassed, WaitedTooLong)):
         asyncio.run(call())
     assert time.monotonic() - since < 1.5
 

@@ -13,6 +13,8 @@ import pytest
 from tests.integration.rpc.calls import SPEECH, noise, recording
 from tests.integration.rpc.conftest import FAKE, Starter
 
+pytestmark = pytest.mark.timeout(180)
+
 PUBLISHED = """
 syntax = "proto3";
 package voice_engine;
@@ -83,7 +85,6 @@ def ask(article: Path, address: str, sound: bytes, audio_format: str) -> Any:
 
 
 @pytest.mark.models
-@pytest.mark.timeout(180)
 def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve: Starter, tiny: Sequence[str]) -> None:
     """Words come in the order of the text, their times rise and lie within the recording, and the text is right."""
     server = serve(engines=tiny)

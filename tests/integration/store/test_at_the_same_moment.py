@@ -54,7 +54,7 @@ def test_a_circle_of_waiting_is_broken_and_gone_through_again(database: Database
     in_the_middle(database)
     first, second = rows.add_batch(database), rows.add_batch(database)
     barrier = threading.Barrier(2)
-    met = []
+    met: list[str] = []
 
     def lock(connection: Connection, *batch_ids: str) -> None:
         for number, batch_id in enumerate(batch_ids):

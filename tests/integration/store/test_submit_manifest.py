@@ -14,7 +14,7 @@ from voicejobs.errors import QueueFull, WrongState
 from voicejobs.manifest import Line
 from voicejobs.pipelines.pipeline import TRANSCRIBE
 from voicejobs.store import jobs as store
-from voicejobs.store.database import Database
+from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import COPY_FROM_JOBS
 from voicejobs.store.paths import encode_path
 from voicejobs.store.schema import batches, jobs, step_runs
@@ -86,7 +86,7 @@ def test_a_line_becomes_a_job_whose_input_is_unread(database: Database, number: 
     assert json.loads(last.options)["deliver"]["target"] == {"path": odd.target}
     with database.read() as connection:
         batch = connection.execute(select(batches)).one()
-        now = connection.execute(select(store.now_s())).scalar_one()
+        now = connection.execute(select(now_s())).scalar_one()
         states = connection.execute(select(step_runs.c.node, step_runs.c.state).where(step_runs.c.job_id == first.id))
         assert sorted(map(tuple, states)) == [("deliver", "blocked"), ("prepare", "queued")]
     assert (batch.label, batch.lane, batch.tenant) == ("my\tcalls\\", "interactive", "them")

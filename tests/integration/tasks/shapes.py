@@ -20,7 +20,7 @@ from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.runtime import Place
 from voicejobs.tasks.watch import Watch
 
-SHARDS = {"one": 1, "many": 3}
+SHARDS = {"one": 1, "many": 3, "middle": 2}
 
 
 @contextmanager
@@ -56,6 +56,21 @@ def registered() -> Iterator[None]:
             Node("fan2", "o-map", ("many",), fan_out="many"),
             Node("join", "o-join", ("fan", "fan2")),
         ),
+        # What the shards of one fan join to fans out again, as in transcribe+speak.
+        "fans-in-turn": (
+            many,
+            Node("fan", "o-map", ("many",), fan_out="many"),
+            Node("middle", "o-join", ("many", "fan")),
+            Node("fan2", "o-map", ("middle",), fan_out="middle"),
+            Node("end", "o-join", ("middle", "fan2")),
+        ),
+        "one-then-many": (
+            one,
+            Node("fan", "o-map", ("one",), fan_out="one"),
+            Node("middle", "o-join", ("one", "fan")),
+            Node("fan2", "o-map", ("middle",), fan_out="middle"),
+            Node("end", "o-join", ("middle", "fan2")),
+        ),
     }
     for step in steps:
         registry.register(step)
@@ -75,6 +90,8 @@ EXPECTED = {
     "diamond": {"load0", "left0", "right0", "join0", "end0"},
     "late-fan": {"load0", "many0", "fan0", "fan1", "fan2", "join0", "end0"},
     "fan-of-one": {"one0", "fan0", "beside0", "join0"},
+    "fans-in-turn": {"many0", "fan0", "fan1", "fan2", "middle0", "fan20", "fan21", "end0"},
+    "one-then-many": {"one0", "fan0", "middle0", "fan20", "fan21", "end0"},
     "two-fans": {"many0", "fan0", "fan1", "fan2", "fan20", "fan21", "fan22", "join0"},
 }
 

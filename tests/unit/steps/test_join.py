@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -112,3 +114,35 @@ def test_silence_is_not_made_loud(level: float) -> None:
     assert meter.gain == 1.0
     assert np.allclose(block, level)
     assert list(louder(meter.through([]), meter.gain)) == []
+
+
+def test_a_piece_is_heard_before_the_next_one_is_there() -> None:
+    """All of a piece but its end, which may fade into the next, comes before the next is asked for."""
+    asked: list[int] = []
+    sounds = spoken("one", "two", "three")
+
+    def takes() -> Iterator[Take]:
+        for number, sound in enumerate(sounds):
+            asked.append(number)
+            yield Take(sound, 0.2)
+
+    blocks = Joiner(RATE_HZ).blocks(takes())
+    first = next(blocks)
+    assert asked == [0]
+    assert len(first) > len(sounds[0]) - 0.1 * RATE_HZ
+
+
+@pytest.mark.parametrize("pause_s", [0.0, 0.01, 0.3])
+@pytest.mark.parametrize("crossfade_ms", [0.0, 10.0, 150.0])
+def test_early_sound_is_the_same_sound(monkeypatch: pytest.MonkeyPatch, pause_s: float, crossfade_ms: float) -> None:
+    """What is given out early is what would have been given out late, sample by sample."""
+    rng = np.random.default_rng(7)
+    takes = [
+        Take(np.pad(rng.uniform(-0.5, 0.5, size).astype(np.float32), (lead, tail)), pause_s)
+        for size, lead, tail in rng.integers(1, 6_000, (20, 3))
+    ]
+    early, joiner = join(*takes, crossfade_ms=crossfade_ms)
+    monkeypatch.setattr(Joiner, "_settled", lambda self: iter(()))
+    late, other = join(*takes, crossfade_ms=crossfade_ms)
+    assert np.array_equal(early, late)
+    assert joiner.times_s == other.times_s

@@ -74,3 +74,14 @@ def test_an_engine_that_changes_its_rate_is_refused() -> None:
     """Sounds of two rates cannot be joined."""
     with pytest.raises(Internal, match="several sampling rates"):
         speak([Line("a", "a"), Line("b", "b")], Counting((1_000, 2_000)), SynthesiseOptions())
+
+
+def test_letters_that_the_voice_does_not_know_are_left_out_and_told_of() -> None:
+    """Where the voice says its languages; where nobody says them, everything is spoken."""
+    voice = Counting()
+    lines = [Line("Hello 你好 π", "Hello 你好 π"), Line("Привет", "Привет")]
+    found = speak(lines, voice, SynthesiseOptions(), languages=("en",))
+    assert [one.facts for one in found] == [{"skipped": ["你好"]}, {"skipped": ["Привет"]}]
+    assert [len(one.sound.samples) > 0 for one in found] == [True, False]
+    assert [one.facts for one in speak(lines, voice, SynthesiseOptions())] == [{}, {}]
+    assert [texts for texts, _, _ in voice.asked] == [("Hello π", ""), ("Hello 你好 π", "Привет")]
