@@ -70,6 +70,7 @@ def main(arguments: argparse.Namespace) -> int:
                 "word p50",
                 "word p95",
                 "final p50",
+                "at once",
                 "WER",
                 "offline",
                 "between",

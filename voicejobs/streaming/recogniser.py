@@ -31,6 +31,8 @@ from voicejobs.streaming.together import Part, Together, window_of
 from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
 
 _PIECE_SAMPLES = SAMPLE_RATE_HZ
+_TAIL_SAMPLES = SAMPLE_RATE_HZ // 6
+"""Words end softly: they go on for a little after the detector hears no more."""
 
 
 def _nobody() -> None:
@@ -324,7 +326,7 @@ class StreamingRecogniser:
                 return Job("early", self._ends.utterance(window), track)
             return None
         fresh = (self._ends.end - track.decoded_end) * (1 if track.looks else 2)
-        silent = self._ends.speech_end <= track.decoded_end
+        silent = self._ends.speech_end + _TAIL_SAMPLES <= track.decoded_end
         if fresh < self._every_samples or silent or time.monotonic() < self._next_partial_at:
             return None
         start = max(track.decode_start, self._ends.start)
