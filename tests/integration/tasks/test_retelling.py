@@ -49,6 +49,7 @@ def test_a_recording_is_transcribed_and_spoken_in_one_canvas(either_bench: Bench
     assert again.outcome == "submitted", "another table is another job"
 
 
+@pytest.mark.timeout(120)
 def test_a_long_recording_forks_twice(bench: Bench) -> None:
     """Shards of windows join to a text, whose shards are spoken and join to a sound."""
     bench.start_worker()

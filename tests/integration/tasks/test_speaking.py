@@ -45,6 +45,32 @@ def test_a_long_text_forks_and_is_joined(bench: Bench) -> None:
     assert heard(target(bench, "long.txt").with_suffix(".flac")) == expected(LONG)
 
 
+@pytest.mark.timeout(300)
+def test_a_hundred_pages_are_spoken_to_the_last_word_in_flat_memory(bench: Bench) -> None:
+    """Every piece of 250,000 characters is heard once and in order; the worker needs no more than for a tenth."""
+    worker = bench.start_worker(engine_processes=2)
+    peaks_mb = []
+    for number, pages in enumerate((10, 100)):
+        text = "\n\n".join(page(count) for count in range(pages))
+        (one,) = speak(bench, text_file(bench, f"{pages}.txt", text))
+        assert bench.wait_ended(one.job_id, timeout_s=240) == {one.job_id: "succeeded"}
+        peaks_mb.append(peak_mb(worker.pid))
+        assert heard(target(bench, f"{pages}.txt").with_suffix(".wav")) == expected(text), number
+    assert peaks_mb[1] < peaks_mb[0] + 40
+
+
+def page(number: int) -> str:
+    """Return a page of text, 2,500 characters of which no two sentences are the same."""
+    line = "On page {} the sentence number {} tells of a harbour, a lantern and a captain who watched the market."
+    return " ".join(line.format(number, place) for place in range(26))
+
+
+def peak_mb(pid: int) -> float:
+    """Return the largest resident memory that a process has had."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines() if "VmHWM" in line)
+    return int(line.split()[1]) / 1000
+
+
 def test_a_text_that_lies_in_no_file(bench: Bench) -> None:
     """It is kept with the job, and neither its row nor a message holds it; the same text again is found done."""
     text = "This text was given by hand, and lies in no file at all."
