@@ -20,7 +20,8 @@ from tests.servers.process import ServerMissingError
 from tests.servers.valkey import Valkey
 from voicejobs.settings import PREFIX, Settings
 
-SERVER_FIXTURES = {"valkey", "postgres", "start_valkey", "start_postgres"}
+BROKER_FIXTURES = {"valkey", "start_valkey"}
+SERVER_FIXTURES = {*BROKER_FIXTURES, "postgres", "start_postgres"}
 DATABASES_OF_A_SERVER = 16
 TEMPLATE = "voicejobs_template"
 
@@ -32,10 +33,13 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that uses a server."""
+    """Mark every test that uses a server, and among them those that use the broker."""
     for item in items:
-        if SERVER_FIXTURES & set(getattr(item, "fixturenames", ())):
+        used = set(getattr(item, "fixturenames", ()))
+        if SERVER_FIXTURES & used:
             item.add_marker(pytest.mark.services)
+        if BROKER_FIXTURES & used:
+            item.add_marker(pytest.mark.broker)
 
 
 def _missing(reason: object) -> NoReturn:

@@ -1,27 +1,26 @@
 """Change what has been submitted: cancel jobs, and take ended ones up again."""
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import file_digest
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, select
 
 from voicejobs import canvas
-from voicejobs.errors import BadOption, EmptyFile, NoSuchRecord, VoicejobsError, WrongState
+from voicejobs.errors import BadOption, InputError, NoSuchRecord, VoicejobsError, WrongState
 from voicejobs.pipelines.pipeline import Pipeline, pipeline
 from voicejobs.store import jobs as rows
 from voicejobs.store import retry as again
 from voicejobs.store.database import Database
 from voicejobs.store.leases import dump
-from voicejobs.store.paths import decode_path, encode_path
+from voicejobs.store.paths import UNREAD, decode_path, encode_path
 from voicejobs.store.retry import RETRIABLE_JOB
 from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
-from voicejobs.tasks.inputs import unreadable
+from voicejobs.tasks.content import Content, read_content
 
 CHUNK_JOBS = 200
 
@@ -48,7 +47,8 @@ def cancel_jobs(database: Database, job_ids: Sequence[str]) -> list[str]:
         NoSuchRecord: one of them does not exist; none is cancelled then.
         WrongState: one has ended otherwise; none is cancelled then.
     """
-    with database.begin() as connection:
+
+    def cancel(connection: Connection) -> list[str]:
         found = _demand(connection, job_ids)
         for job_id in job_ids:
             if found[job_id] not in (*LIVE_JOB, JobState.CANCELLED):
@@ -56,7 +56,10 @@ def cancel_jobs(database: Database, job_ids: Sequence[str]) -> list[str]:
                     f"The job {job_id} has {found[job_id]}, and cannot be cancelled",
                     hint="`voicejobs job list --state running` shows what can.",
                 )
+        rows.lock_jobs(connection, jobs.c.id.in_(job_ids))
         return [job_id for job_id in job_ids if rows.cancel_jobs(connection, job_id=job_id)]
+
+    return database.run(cancel)
 
 
 def retry_jobs(database: Database, job_ids: Sequence[str]) -> Retried:
@@ -95,8 +98,7 @@ def retry_batch(database: Database, batch_id: str, states: Sequence[str] = (JobS
 
 def settle(database: Database) -> None:
     """Complete the batches all of whose jobs have ended, without waiting for the upkeep of a worker."""
-    with database.begin() as connection:
-        rows.complete_batches(connection)
+    database.run(rows.complete_batches)
 
 
 def _demand(connection: Connection, job_ids: Sequence[str]) -> dict[str, str]:
@@ -116,35 +118,36 @@ def _retry(database: Database, job_ids: Sequence[str]) -> Retried:
         chunk = job_ids[start : start + CHUNK_JOBS]
         with database.read() as connection:
             contents = dict(_contents(again.find(connection, job_ids=chunk)))
-        with database.begin() as connection:
-            steps = again.lock(connection, chunk)
-            reopened = []
-            for row in again.find(connection, job_ids=chunk, states=RETRIABLE_JOB):
-                try:
-                    if _reopen(connection, row, steps[row.id], contents.get(row.id)):
-                        reopened.append(row)
-                except VoicejobsError as error:
-                    outcome.refused[row.id] = error
-            again.reopen_batches(connection, [row.batch_id for row in reopened])
-        outcome.queued += [row.id for row in reopened]
+        done = database.run(partial(_reopen_all, job_ids=chunk, contents=contents))
+        outcome.queued += done.queued
+        outcome.refused |= done.refused
     return outcome
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """Tell what is in a file now."""
+def _reopen_all(
+    connection: Connection, job_ids: Sequence[str], contents: Mapping[str, Content | InputError]
+) -> Retried:
+    """Take some jobs up again, and let their batches be in progress."""
+    outcome = Retried()
+    steps = again.lock(connection, job_ids)
+    reopened = []
+    for row in again.find(connection, job_ids=job_ids, states=RETRIABLE_JOB):
+        try:
+            if _reopen(connection, row, steps[row.id], contents.get(row.id)):
+                reopened.append(row)
+        except VoicejobsError as error:
+            outcome.refused[row.id] = error
+    again.reopen_batches(connection, [row.batch_id for row in reopened])
+    outcome.queued += [row.id for row in reopened]
+    return outcome
 
-    sha256: str
-    size: int
-    mtime_ns: int
 
-
-def _contents(found: Sequence[Any]) -> Iterator[tuple[str, _Content | VoicejobsError]]:
+def _contents(found: Sequence[Any]) -> Iterator[tuple[str, Content | InputError]]:
     """Read the inputs of which nothing is known, since they were refused, and those that were mended or changed."""
     for row in found:
         source = json.loads(row.source)
-        if source.get("artifact"):
-            continue  # a text that was given with the job is what it was
+        if source.get("artifact") or source.get(UNREAD):
+            continue  # a text that was given with the job is what it was; what nobody has read its worker reads
         if row.input_sha256 is None or _has_changed(decode_path(source), source):
             yield row.id, _read(decode_path(source), row.source_name)
 
@@ -158,28 +161,22 @@ def _has_changed(path: str, source: Mapping[str, Any]) -> bool:
     return (status.st_size, status.st_mtime_ns) != (source.get("size"), source.get("mtime_ns"))
 
 
-def _read(path: str, name: str) -> _Content | VoicejobsError:
+def _read(path: str, name: str) -> Content | InputError:
     """Return what is in a file, or why it cannot be read."""
     try:
-        with Path(path).open("rb") as stream:
-            status = os.fstat(stream.fileno())
-            if status.st_size == 0:
-                return EmptyFile(f"{name} holds no bytes")
-            return _Content(file_digest(stream, "sha256").hexdigest(), status.st_size, status.st_mtime_ns)
-    except OSError as error:
-        return unreadable(name, error)
+        return read_content(path, name)
+    except InputError as error:
+        return error
 
 
-def _reopen(
-    connection: Connection, row: Any, present: Sequence[Any], content: _Content | VoicejobsError | None
-) -> bool:
+def _reopen(connection: Connection, row: Any, present: Sequence[Any], content: Content | InputError | None) -> bool:
     """Take one job up again; False where somebody else was faster.
 
     Raises:
         InputError: it was refused when it was submitted, or has changed since, and cannot be read.
         BadOption: its options are those of another version.
     """
-    if isinstance(content, VoicejobsError):
+    if isinstance(content, InputError):
         raise content
     graph = pipeline(row.pipeline)
     options = _options(graph, row)
@@ -188,10 +185,13 @@ def _reopen(
     values: dict[str, Any] = {
         "options": dump(options),
         "pipeline_version": graph.version,
-        "input_sha256": digest,
-        "done_key": graph.key(digest, options),
-        "result_key": graph.key(digest, options, up_to=graph.nodes[-2].name if len(graph.nodes) > 1 else ""),
     }
+    if digest:
+        values |= {
+            "input_sha256": digest,
+            "done_key": graph.key(digest, options),
+            "result_key": graph.key(digest, options, up_to=graph.nodes[-2].name if len(graph.nodes) > 1 else ""),
+        }
     if content:
         source = {**json.loads(row.source), "size": content.size, "mtime_ns": content.mtime_ns}
         values |= {"source": dump(source), "cost_order": -content.size}

@@ -7,6 +7,7 @@ window of jobs; what it loses is sent again, what it has twice is claimed once.
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -44,20 +45,24 @@ def retry_delay_s(failures: int) -> float:
 def fill(database: Database, app: Celery, window_jobs: int) -> int:
     """Send unsent jobs until `window_jobs` of them are out in each lane; return how many were sent.
 
-    Interactive jobs have a window of their own, so that no bulk keeps them waiting. Batches share a lane evenly: the
-    one with the fewest jobs out is served first.
+    Interactive jobs have a window of their own, so that no bulk keeps them waiting. Tenants share a lane evenly,
+    and so do the batches of a tenant: who has the fewest jobs out is served first.
     """
-    with database.begin(durable=False) as connection:
-        if not outbox.lock_dispatch(connection, database):
-            return 0
-        chosen = _choose(connection, outbox.open_batches(connection), min(window_jobs, MAX_WINDOW_JOBS))
-        if not chosen:
-            return 0
-        outbox.mark_sent(connection, chosen)
-        place = {job_id: number for number, job_id in enumerate(chosen)}
-        rows = sorted(open_step_runs(connection, chosen), key=lambda row: place[row.job_id])
+    rows = database.run(lambda connection: _take(connection, database, window_jobs), durable=False)
     _send(database, app, rows)
-    return len(chosen)
+    return len({row.job_id for row in rows})
+
+
+def _take(connection: Connection, database: Database, window_jobs: int) -> list[Any]:
+    """Note which jobs are sent now, and return their open step runs, those of each job together."""
+    if not outbox.lock_dispatch(connection, database):
+        return []
+    chosen = _choose(connection, outbox.open_batches(connection), min(window_jobs, MAX_WINDOW_JOBS))
+    if not chosen:
+        return []
+    outbox.mark_sent(connection, chosen)
+    place = {job_id: number for number, job_id in enumerate(chosen)}
+    return sorted(open_step_runs(connection, chosen), key=lambda row: place[row.job_id])
 
 
 def _choose(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[str]:
@@ -79,15 +84,20 @@ def _choose(connection: Connection, batches: Sequence[outbox.OpenBatch], window_
 
 
 def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[Any]:
-    """Return the jobs that fill the window of a lane, from each batch in turn the more the fewer it has out."""
+    """Return the jobs that fill the window of a lane: the next of the tenant, and of its batch, with the fewest out."""
     room = window_jobs - sum(batch.in_flight for batch in batches)
     waiting = {batch.id: outbox.unsent(connection, batch.id, room) for batch in batches} if room > 0 else {}
     out = {batch.id: batch.in_flight for batch in batches}
+    of_tenant: Counter[str] = Counter()
+    for batch in batches:
+        of_tenant[batch.tenant] += batch.in_flight
     rows: list[Any] = []
     while len(rows) < room and any(waiting.values()):
-        batch_id = min((name for name in waiting if waiting[name]), key=lambda name: (out[name], name))
-        rows.append(waiting[batch_id].pop(0))
-        out[batch_id] += 1
+        ready = (batch for batch in batches if waiting[batch.id])
+        chosen = min(ready, key=lambda batch: (of_tenant[batch.tenant], out[batch.id], batch.id))
+        rows.append(waiting[chosen.id].pop(0))
+        out[chosen.id] += 1
+        of_tenant[chosen.tenant] += 1
     return rows
 
 
@@ -100,8 +110,7 @@ def send_missing(database: Database, app: Celery, job_id: str, missing: Iterable
     """Send the canvas of what a commit has made ready; a broker that does not answer costs only time."""
     signature = canvas.build(app, pipeline(name), missing)
     if signature is not None and not _publish(signature):
-        with database.begin() as connection:
-            outbox.mark_unsent(connection, [job_id])
+        database.run(lambda connection: outbox.mark_unsent(connection, [job_id]))
 
 
 def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
@@ -118,8 +127,7 @@ def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
         if refused or (signature is not None and not _publish(signature)):
             refused.append(job_id)
     if refused:
-        with database.begin() as connection:
-            outbox.mark_unsent(connection, refused)
+        database.run(lambda connection: outbox.mark_unsent(connection, refused))
 
 
 def _publish(signature: Any) -> bool:
@@ -157,24 +165,23 @@ class Upkeep:
             after_crash: whether a worker died by itself; a stack that was killed whole is no fault of its jobs.
         """
         broker_is_empty = self._queued_messages() == 0
-        with self.database.begin() as connection:
-            freed = outbox.free_dead_owners(connection, count_deaths=after_crash)
-            if broker_is_empty:
-                outbox.forget_sent(connection)
+        freed = self.database.run(lambda connection: outbox.free_dead_owners(connection, count_deaths=after_crash))
+        if broker_is_empty:
+            self.database.run(outbox.forget_sent)
         if freed:
             logger.info("freed the leases of dead workers", extra={"jobs": len(freed)})
             self.wake()
 
     def tick(self) -> None:
         """Free leases that ran out, end what was cancelled or is late, complete batches."""
-        with self.database.begin() as connection:
-            freed = outbox.free_dead_owners(connection, count_deaths=True)
-            # After an outage of the database every lease looks expired: give their owners one lease's time.
-            if time.monotonic() - self._healthy_since > self.lease_s:
-                freed += outbox.free_expired(connection, grace_s=0.0)
-            end_cancelled(connection)
-            expire_jobs(connection)
-            complete_batches(connection)
+        run = self.database.run  # each by itself: what locks rows of all kinds at once stands in everybody's way
+        freed = run(lambda connection: outbox.free_dead_owners(connection, count_deaths=True))
+        # After an outage of the database every lease looks expired: give their owners one lease's time.
+        if time.monotonic() - self._healthy_since > self.lease_s:
+            freed += run(lambda connection: outbox.free_expired(connection, grace_s=0.0))
+        run(end_cancelled)
+        run(expire_jobs)
+        run(complete_batches)
         if freed:
             logger.warning("took leases from silent workers", extra={"jobs": len(freed)})
             self.wake()
@@ -199,16 +206,20 @@ class Upkeep:
         job_ids = sorted({waiting[step_run_id] for step_run_id in lost})
         if job_ids:
             logger.warning("sending lost messages again", extra={"jobs": len(job_ids)})
-            with self.database.begin() as connection:
-                outbox.mark_unsent(connection, job_ids)
+            self.database.run(lambda connection: outbox.mark_unsent(connection, job_ids))
             self.wake()
         return len(job_ids)
 
     def _queued_messages(self) -> int:
         """Count the messages in our queues; "very many" where the broker does not answer."""
+        count = self.messages_in(QUEUE_CLASSES)
+        return MAX_WINDOW_JOBS * 1000 if count is None else count
+
+    def messages_in(self, queue_classes: Iterable[str]) -> int | None:
+        """Count the messages in the queues of some classes; None where the broker does not answer."""
         try:
             with self.app.connection_for_read() as connection:
                 client: Any = getattr(connection.default_channel, "client")  # noqa: B009 - kombu's types do not know it
-                return sum(int(client.llen(queue_name(queue_class))) for queue_class in QUEUE_CLASSES)
+                return sum(int(client.llen(queue_name(queue_class))) for queue_class in queue_classes)
         except (BrokerError, RedisError, OSError):
-            return MAX_WINDOW_JOBS * 1000
+            return None

@@ -4,21 +4,24 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText
+    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
+    |   |   |   MessageTooLarge
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration), UnknownPipeline, UnknownStep, UnknownEngine,
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired
+    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
-    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, StepTimeout, QueueFull, OutOfMemory, DiskFull,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
+    |   |   QueueFull, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BrokerUnavailable,
+    |   |   DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
 `code` is stable and documented in docs/errors.md; `hint` says what to do about it.
 """
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 
@@ -147,6 +150,20 @@ class NotSubtitles(InputError):
     default_hint = "Name an SRT or WebVTT file in UTF-8."
 
 
+class BadAudioFormat(InputError):
+    """The audio format of a request is unknown, or the audio is not of that format."""
+
+    code = "bad_audio_format"
+    default_hint = "docs/voice-engine.md lists the formats."
+
+
+class MessageTooLarge(InputError):
+    """A message to or from a voice engine is larger than the server or the client takes."""
+
+    code = "message_too_large"
+    default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
+
+
 class EmptyText(InputError):
     """There is nothing in a text that can be said."""
 
@@ -192,6 +209,13 @@ class BadConfiguration(BadOption):
 
     code = "bad_configuration"
     default_hint = "`voicejobs config validate` shows every fault; docs/configuration.md explains the files."
+
+
+class BadManifest(BadOption):
+    """A manifest has a line that cannot be understood, or that fits no other."""
+
+    code = "bad_manifest"
+    default_hint = "Mend the line and run the command again: what is submitted is not submitted twice."
 
 
 class UnknownPipeline(Permanent):
@@ -272,6 +296,27 @@ class Expired(Permanent):
     default_hint = "`voicejobs job retry` takes it up again, without a limit."
 
 
+class EngineRefused(Permanent):
+    """The server of an engine refuses a request, and will refuse it again."""
+
+    code = "engine_refused"
+    default_hint = "The message is the server's: check the model, the voice, the key and the options of the engine."
+
+
+class AccessDenied(Permanent):
+    """The server of a voice engine wants a key that it knows."""
+
+    code = "access_denied"
+    default_hint = "Send the key as metadata: authorization: Bearer KEY."
+
+
+class NotServed(Permanent):
+    """The server has no engine for what was asked."""
+
+    code = "not_served"
+    default_hint = "Ask a server that has such an engine; GetInfo tells what this one has."
+
+
 class Poison(Permanent):
     """The processes that worked on a job died under it too often."""
 
@@ -303,6 +348,20 @@ class EngineTimeout(Transient):
     """An engine process did not answer in time."""
 
     code = "engine_timeout"
+
+
+class EngineUnavailable(Transient):
+    """The server of an engine cannot be reached, failed, or broke off in the middle of an answer."""
+
+    code = "engine_unavailable"
+    default_hint = "Check that the server runs and that its address in the settings is right; it is tried again."
+
+
+class EngineBusy(Transient):
+    """The server of an engine takes no more requests for now; `retry_after_s` in the details says for how long."""
+
+    code = "engine_busy"
+    default_hint = "It is tried again later; fewer engine processes or a smaller --batch-size ask less of the server."
 
 
 class StepTimeout(Transient):
@@ -356,6 +415,20 @@ class StackUnavailable(Transient):
     default_hint = "Read the log named in the message, then run the command again: it resumes."
 
 
+class WaitedTooLong(Transient):
+    """The request waited in the queue of the server for as long as it may, and never reached an engine."""
+
+    code = "waited_too_long"
+    default_hint = "The server is busy: try again later, or raise VOICEJOBS_RPC_WAIT_S."
+
+
+class DeadlinePassed(Transient):
+    """The answer did not come before the deadline of the call."""
+
+    code = "deadline_passed"
+    default_hint = "Give the call more time, or send less audio at once."
+
+
 class Internal(Transient):
     """An error that voicejobs did not foresee."""
 
@@ -386,3 +459,14 @@ class ShuttingDown(Interruption):
     """The worker is going down; the step run goes back to the queue."""
 
     code = "shutting_down"
+
+
+def error_from_json(data: Mapping[str, Any]) -> VoicejobsError:
+    """Build the error that `VoicejobsError.to_json` described; an unknown code becomes `Internal`."""
+    waiting: list[type[VoicejobsError]] = [VoicejobsError]
+    while waiting:
+        kind = waiting.pop()
+        if kind.code == data["code"]:
+            return kind(data["message"], hint=data["hint"], **data["details"])
+        waiting += kind.__subclasses__()
+    return Internal(data["message"], hint=data["hint"], **data["details"])

@@ -1,20 +1,25 @@
 """The read side: what commands and servers show. Nothing here writes."""
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, exists, func, literal, select
+from sqlalchemy import Connection, Select, and_, exists, func, literal, select
 
-from voicejobs.errors import NoSuchRecord
+from voicejobs.errors import NoSuchRecord, Poison, Transient, VoicejobsError
+from voicejobs.messages import CPU
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import JobState, StepState
 
+DEAD = "dead"
+"""Stands for a state in `list_jobs`."""
 FINISHED_OVERLAP_S = 2.0
 """A commit can come this much later than the time that its row says."""
+
+_IDS_AT_ONCE = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,7 @@ class Finished:
     error: Mapping[str, Any] | None
     outputs: Sequence[Mapping[str, Any]]
     words: int | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +73,8 @@ def finished_jobs(
         .order_by(jobs.c.finished_at, jobs.c.id)
     )
     with database.read() as connection:
+        found = [row for row in connection.execute(query) if row.id not in but and (only is None or row.id in only)]
+        warnings = _warnings(connection, [row.id for row in found])
         return [
             Finished(
                 row.id,
@@ -77,10 +85,25 @@ def finished_jobs(
                 json.loads(row.error) if row.error else None,
                 json.loads(row.outputs) if row.outputs else (),
                 row.words,
+                warnings.get(row.id, ()),
             )
-            for row in connection.execute(query)
-            if row.id not in but and (only is None or row.id in only)
+            for row in found
         ]
+
+
+def _warnings(connection: Connection, job_ids: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the warnings of those jobs that have any: the output of a step names them."""
+    told: dict[str, tuple[str, ...]] = {}
+    for first in range(0, len(job_ids), _IDS_AT_ONCE):
+        some = job_ids[first : first + _IDS_AT_ONCE]
+        query = select(step_runs.c.job_id, step_runs.c.output).where(
+            step_runs.c.job_id.in_(some), step_runs.c.queue == CPU, step_runs.c.output.contains('"warnings"')
+        )
+        for row in connection.execute(query):
+            found = json.loads(row.output).get("warnings", ())
+            codes = (one["code"] if isinstance(one, dict) else one for one in found)  # some tell more than their code
+            told[row.job_id] = tuple(dict.fromkeys(codes))
+    return told
 
 
 def active_steps(database: Database, batch_ids: Sequence[str], limit: int = 20) -> list[Active]:
@@ -152,13 +175,19 @@ class PastSpeed:
     batches: int
 
 
-def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
-    """Return the speed of the newest batches with this engine, model and number of beams; None where there is none.
+def past_speed(database: Database, pace: Mapping[str, Any], limit: int = 20) -> PastSpeed | None:
+    """Return the speed of the newest batches of the same kind; None where there is none.
 
     Jobs whose text was known, and that only wrote their files, took no time worth counting.
+
+    Args:
+        database: the store.
+        pace: `node` whose options count, `first` node that a job with work to do has, and the options that must be
+            the same: engine, model and what else sets the speed.
+        limit: how many batches are looked at.
     """
-    same = ("engine", "model", "beam_size", "device")
-    recognised = exists(select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.node == "prepare"))
+    same = {name: value for name, value in pace.items() if name not in {"node", "first"}}
+    worked = exists(select(literal(1)).where(step_runs.c.job_id == jobs.c.id, step_runs.c.node == pace["first"]))
     query = (
         select(batches.c.options, func.min(jobs.c.started_at), func.max(jobs.c.finished_at), func.sum(jobs.c.audio_s))
         .join(batches, batches.c.id == jobs.c.batch_id)
@@ -167,7 +196,7 @@ def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20
             jobs.c.state == JobState.SUCCEEDED,
             jobs.c.audio_s.is_not(None),
             jobs.c.started_at.is_not(None),
-            recognised,
+            worked,
         )
         .group_by(batches.c.id, batches.c.options)
     )
@@ -175,8 +204,8 @@ def past_speed(database: Database, recognise: Mapping[str, Any], limit: int = 20
     count = 0
     with database.read() as connection:
         for options, began, ended, seconds in connection.execute(query):
-            used = json.loads(options).get("recognise", {})
-            if any(used.get(name) != recognise.get(name) for name in same) or ended <= began:
+            used = json.loads(options).get(pace["node"], {})
+            if any(used.get(name) != value for name, value in same.items()) or ended <= began:
                 continue
             spent_s += ended - began
             audio_s += seconds
@@ -197,7 +226,8 @@ def list_jobs(
 
     Args:
         database: the store.
-        state: only jobs in this state.
+        state: only jobs in this state, or with `DEAD` only dead letters: those that were given up after all their
+            attempts, or as poison.
         batch_id: only jobs of this batch.
         matches: only jobs whose `name` holds a text, and whose `error_code` is one.
         after: id of the last job of the page before; jobs that came since do not shift the pages.
@@ -215,7 +245,7 @@ def list_jobs(
         jobs.c.finished_at,
     ).order_by(jobs.c.id.desc())
     if state is not None:
-        query = query.where(jobs.c.state == state)
+        query = query.where(_is_dead_letter() if state == DEAD else jobs.c.state == state)
     if batch_id is not None:
         query = query.where(jobs.c.batch_id == batch_id)
     wanted = matches or {}
@@ -226,6 +256,22 @@ def list_jobs(
     if after:
         query = query.where(jobs.c.id < after)
     return _rows(database, query.limit(limit))
+
+
+def _is_dead_letter() -> Any:
+    """Tell which jobs have failed although trying again might have helped: the last of several attempts, or poison.
+
+    What is wrong with an input, an option or a place for outputs is told by the first attempt, and stays wrong.
+    """
+    codes = [error.code for root in (Transient, Poison) for error in _family(root)]
+    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(codes))
+
+
+def _family(root: type[VoicejobsError]) -> Iterator[type[VoicejobsError]]:
+    """Yield a class of errors, and all below it."""
+    yield root
+    for child in root.__subclasses__():
+        yield from _family(child)
 
 
 def list_batches(
@@ -353,7 +399,7 @@ def show_job(database: Database, job_id: str) -> dict[str, Any]:
 
 _JOB_FIELDS = (
     "id", "batch_id", "pipeline", "pipeline_version", "state", "source_name", "audio_s", "input_sha256", "done_key",
-    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at",
+    "trace_id", "deaths", "sent_count", "error_code", "created_at", "started_at", "finished_at", "expires_at",
 )  # fmt: skip
 _STEP_FIELDS = (
     "id", "node", "step", "step_version", "shard", "state", "queue", "progress_s", "fence", "failures", "worker",

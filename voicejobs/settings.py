@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Self
@@ -11,12 +11,12 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url")
-"""Settings that may hold a password; `<NAME>_FILE` names a file to read them from."""
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
+"""Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
-    "TRANSCRIBE", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
+    "TRANSCRIBE", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
     "COMPLETION", "VERSION",
 )  # fmt: skip
 
@@ -36,6 +36,7 @@ class Settings:
         max_attempts: failures after which a transient error becomes final.
         step_base_s: seconds that a step may take whatever its audio.
         step_factor: further seconds that it may take for each second of its audio.
+        stall_s: seconds that a worker may stand still before it ends itself; 0 for ever.
         disk_floor_bytes: free bytes in the state folder below which no further job is begun.
         max_queued_jobs: jobs that may wait before submissions are refused; 0 for no limit.
         max_audio_s: longest decoded audio of one file, in seconds.
@@ -44,13 +45,33 @@ class Settings:
         engine_idle_s: seconds after which an unused engine process ends; 0 never.
         window_jobs: jobs sent to the broker and not ended; 0 derives it from the slots.
         linger_s: seconds that the embedded stack outlives its last client.
-        offline: never ask the model hub.
+        offline: ask neither the model hub nor the package index.
         hub_url: base address of the model hub.
         log_level: level of the log files.
+        rpc_max_message_bytes: largest message that the voice engine takes and its client sends.
+        rpc_queue_length: requests that may wait for the voice engine; more are refused.
+        rpc_wait_s: seconds that a request may wait there before it is dropped.
+        rpc_keys: keys that the voice engine takes, a line or comma each, `NAME=KEY` or `NAME=sha256:HEX`; empty: none.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
         fake_character_s: seconds of sound that the engine `fake_voice` adds for each character.
+        cosyvoice_url: CosyVoice's server: `grpc://host:port`, `http://...` or `https://...`.
+        cosyvoice_model: model that it runs, which tells its sampling rate and its modes.
+        cosyvoice_rate_hz: sampling rate of its sound; 0 takes that of the model.
+        cosyvoice_voices: names of its speakers for the mode `sft`, with commas between; the first is the default.
+        cosyvoice_base_s: seconds that one sentence may take whatever its length.
+        cosyvoice_char_s: further seconds for each character of it.
+        openai_url: OpenAI-compatible server, as `http://host:8000/v1`.
+        openai_key: its key; empty for none.
+        openai_model: model of its transcriptions where a job names none.
+        openai_speech_model: model of its speech where a job names none.
+        openai_voice: voice of its speech where a job names none.
+        openai_timeout_s: seconds in which it must have answered one window or sentence.
+        remote_url: another voicejobs' engine service, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
+        remote_key: key that it asks for; empty for none.
+        remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        remote_timeout_s: seconds in which it must have answered one window or sentence.
     """
 
     state_dir: Path
@@ -63,6 +84,7 @@ class Settings:
     max_attempts: int = 3
     step_base_s: float = 900.0
     step_factor: float = 60.0
+    stall_s: float = 600.0
     disk_floor_bytes: int = 500_000_000
     max_queued_jobs: int = 0
     max_audio_s: float = 48 * 3600.0
@@ -74,10 +96,30 @@ class Settings:
     offline: bool = False
     hub_url: str = "https://huggingface.co"
     log_level: str = "INFO"
+    rpc_max_message_bytes: int = 50 * 1024 * 1024
+    rpc_queue_length: int = 64
+    rpc_wait_s: float = 10.0
+    rpc_keys: str = field(default="", repr=False)
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
     fake_character_s: float = 0.0
+    cosyvoice_url: str = ""
+    cosyvoice_model: str = ""
+    cosyvoice_rate_hz: int = 0
+    cosyvoice_voices: str = ""
+    cosyvoice_base_s: float = 30.0
+    cosyvoice_char_s: float = 0.5
+    openai_url: str = ""
+    openai_key: str = field(default="", repr=False)
+    openai_model: str = "whisper-1"
+    openai_speech_model: str = "tts-1"
+    openai_voice: str = "alloy"
+    openai_timeout_s: float = 120.0
+    remote_url: str = ""
+    remote_key: str = field(default="", repr=False)
+    remote_ca_file: str = ""
+    remote_timeout_s: float = 300.0
 
     @classmethod
     def from_env(

@@ -1,12 +1,10 @@
 """Take work in: validate, find what is done already, insert the rest; cancel; try again."""
 
 import json
-import os
-import stat
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,13 +13,10 @@ from sqlalchemy import Connection, select, update
 from voicejobs import canvas
 from voicejobs.errors import (
     EmptyFile,
-    InputChanged,
     InputError,
     NoSuchRecord,
-    NotAudio,
     NotFound,
     QueueFull,
-    Unreadable,
 )
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
@@ -32,8 +27,8 @@ from voicejobs.store.jobs import NewJob
 from voicejobs.store.paths import HASH8, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
+from voicejobs.tasks.content import Content, read_content, still_written
 
-HASH_NAME = "sha256"
 HASH8_DIGITS = 8
 TEXT = "text"
 """Kind of the artifact that holds a text which lies in no file."""
@@ -132,8 +127,7 @@ class Submission:
 
     def settle(self) -> None:
         """Complete the batch if all its jobs have ended, without waiting for the upkeep of a worker."""
-        with self.database.begin() as connection:
-            rows.complete_batches(connection)
+        self.database.run(rows.complete_batches)
 
     def add(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
@@ -145,6 +139,8 @@ class Submission:
             self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
+            elif self.batch_id:
+                rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
             failed = [self._refused_job(file, error) for file, error in refused]
@@ -275,21 +271,12 @@ class Submission:
         return {name: {**values, **file.options.get(name, {})} for name, values in self.options.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """Tell what was read of a file."""
-
-    sha256: str
-    size: int
-    mtime_ns: int
-
-
 class _Keyed:
     """Hold a readable file with its hash and keys."""
 
     __slots__ = ("done_key", "file", "mtime_ns", "result_key", "sha256", "size")
 
-    def __init__(self, submission: Submission, file: InputFile, content: _Content) -> None:
+    def __init__(self, submission: Submission, file: InputFile, content: Content) -> None:
         self.file = file
         self.sha256 = content.sha256
         self.size = content.size
@@ -333,56 +320,26 @@ def _sort_out(
     return fresh
 
 
-def _read(file: InputFile) -> _Content | InputError:
+def _read(file: InputFile) -> Content | InputError:
     """Return hash, size and time of a file, or why it cannot be read."""
     if file.error is not None:
         return file.error
     if file.text is not None:
         data = file.text.encode()
-        return _Content(sha256(data).hexdigest(), len(data), 0) if data else EmptyFile(f"{file.name} is empty")
-    name = display_name(file.name)
+        return Content(sha256(data).hexdigest(), len(data), 0) if data else EmptyFile(f"{file.name} is empty")
     try:
-        # O_NONBLOCK: what is a file now may have become a pipe, and opening one would wait for its writer for ever.
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            _demand_content(name, status)
-            with os.fdopen(descriptor, "rb", closefd=False) as stream:
-                digest = file_digest(stream, HASH_NAME).hexdigest()
-            after = os.fstat(descriptor)
-        finally:
-            os.close(descriptor)
+        return read_content(file.path, display_name(file.name))
     except InputError as error:
         return error
-    except FileNotFoundError:
-        return NotFound(f"{name} is not there")
-    except OSError as error:
-        return Unreadable(f"{name} cannot be read: {error.strerror}")
-    content = _Content(digest, status.st_size, status.st_mtime_ns)
-    return content if _is_unchanged(content, after) else _still_written(file)
-
-
-def _demand_content(name: str, status: os.stat_result) -> None:
-    """Refuse what is no file with something in it.
-
-    Raises:
-        Unreadable, NotAudio, EmptyFile: it is a folder, a pipe or a device, or empty.
-    """
-    if stat.S_ISDIR(status.st_mode):
-        raise Unreadable(f"{name} is a folder")
-    if not stat.S_ISREG(status.st_mode):
-        raise NotAudio(f"{name} is not a regular file", hint="Name a file that holds a recording.")
-    if status.st_size == 0:
-        raise EmptyFile(f"{name} holds no bytes")
 
 
 def _settled(
-    read: Sequence[tuple[InputFile, _Content | InputError]],
-) -> list[tuple[InputFile, _Content | InputError]]:
+    read: Sequence[tuple[InputFile, Content | InputError]],
+) -> list[tuple[InputFile, Content | InputError]]:
     """Refuse files that are still being written: those changed a moment ago are looked at again a moment later."""
     now = time.time()
     ages = {
-        file.path: now - found.mtime_ns / 1e9 for file, found in read if isinstance(found, _Content)
+        file.path: now - found.mtime_ns / 1e9 for file, found in read if isinstance(found, Content)
     }  # by the clock of the file system, which may go otherwise: a small age either way is recent
     recent = {path: age for path, age in ages.items() if abs(age) < SETTLE_S}
     if not recent:
@@ -391,7 +348,7 @@ def _settled(
     return [(file, _look_again(file, found) if file.path in recent else found) for file, found in read]
 
 
-def _look_again(file: InputFile, found: _Content | InputError) -> _Content | InputError:
+def _look_again(file: InputFile, found: Content | InputError) -> Content | InputError:
     """Return what was found, unless the file has changed since."""
     if file.text is not None:
         return found
@@ -399,22 +356,9 @@ def _look_again(file: InputFile, found: _Content | InputError) -> _Content | Inp
         status = Path(file.path).stat()
     except OSError as error:
         return NotFound(f"{display_name(file.name)} is no longer there: {error.strerror}")
-    if isinstance(found, InputError) or _is_unchanged(found, status):
+    if isinstance(found, InputError) or found.is_that_of(status):
         return found
-    return _still_written(file)
-
-
-def _is_unchanged(content: _Content, status: os.stat_result) -> bool:
-    """Tell whether a file has the size and the time that it had when it was read."""
-    return (status.st_size, status.st_mtime_ns) == (content.size, content.mtime_ns)
-
-
-def _still_written(file: InputFile) -> InputChanged:
-    """Return the error for a file that changes under us."""
-    return InputChanged(
-        f"{display_name(file.name)} is still being written: it changed while it was read",
-        hint="Run the command again once whatever writes the file is done.",
-    )
+    return still_written(display_name(file.name))
 
 
 def _jobs_by_key(connection: Connection, keys: Sequence[str], last: str) -> dict[tuple[str, str], list[_Known]]:
@@ -481,10 +425,15 @@ def cancel_batch(database: Database, batch_id: str) -> int:
     Raises:
         NoSuchRecord: there is no such batch.
     """
-    with database.begin() as connection:
+
+    def cancel(connection: Connection) -> int:
         if connection.execute(select(batches.c.id).where(batches.c.id == batch_id)).first() is None:
             raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
+        rows.lock_jobs(connection, jobs.c.batch_id == batch_id)
+        # Whoever adds jobs at this moment has the batch; its jobs are there once we have it.
         connection.execute(
             update(batches).where(batches.c.id == batch_id, batches.c.sealed_at.is_(None)).values(sealed_at=now_s())
         )
         return rows.cancel_jobs(connection, batch_id=batch_id)
+
+    return database.run(cancel)

@@ -8,6 +8,7 @@ import socket
 import sys
 from dataclasses import replace
 
+from voicejobs.heap import give_back_large_blocks
 from voicejobs.messages import queue_name
 
 PR_SET_PDEATHSIG = 1
@@ -22,6 +23,7 @@ def main() -> None:
     """
     if "--die-with-parent" in sys.argv[1:]:
         die_with_parent()
+    give_back_large_blocks()
     from .app import app, runtime, slot  # noqa: PLC0415 - reads the environment, so not at import
 
     runtime.place = replace(runtime.place, is_restart="--restart" in sys.argv[1:])

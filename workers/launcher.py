@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 
 from voicejobs import logs
-from voicejobs.accelerators import find_devices
+from voicejobs.accelerators import find_devices, sharing_service
 from voicejobs.children import Child, Children
 from voicejobs.errors import BadOption, DeviceRefused, StackUnavailable, VoicejobsError
 from voicejobs.settings import Settings, inherited_environment
@@ -210,6 +210,15 @@ def worker_environment(settings: Settings, slot: Slot) -> dict[str, str]:
     return {"MALLOC_ARENA_MAX": "2", **inherited_environment(), **settings.to_env(), **slot.environment()}
 
 
+def _tell_placement(slots: Sequence[Slot]) -> None:
+    """Log where the workers go, and whether NVIDIA's Multi-Process Service is set up: its clients share faults."""
+    for slot in slots:
+        told = {"worker": slot.name, "device": slot.device, "visible": slot.visible, "fraction": slot.memory_fraction}
+        logger.info("worker placed", extra=told)
+    shared = sharing_service(os.environ)
+    logger.info("CUDA MPS is set up" if shared else "CUDA MPS is not set up", extra={"variables": shared})
+
+
 def notify_service_manager(word: str) -> None:
     """Tell systemd, where it listens (NOTIFY_SOCKET), as sd_notify(3) describes it."""
     address = os.environ.get("NOTIFY_SOCKET", "")
@@ -237,6 +246,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 "Workers of their own need servers", hint="Set VOICEJOBS_BROKER_URL and VOICEJOBS_DATABASE_URL."
             )
         slots = plan_slots(settings, place(options.devices, find_devices()))
+        _tell_placement(slots)
     except VoicejobsError as error:
         sys.stderr.write(f"error: {error.message} [{error.code}]\n  {error.hint}\n")
         return EXIT_REJECTED if isinstance(error, DeviceRefused) else EXIT_USAGE

@@ -30,7 +30,7 @@ from tests.acceptance.harness import (
 )
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(120)]
-SOME_FAILED, FULL, UNWRITABLE, ALL_FAILED = 3, 5, 7, 8
+SOME_FAILED, FULL, UNWRITABLE, REFUSED, ALL_FAILED = 3, 5, 7, 7, 8
 
 
 def talk(path: Path, seconds: float = 2.0, start: int = 0) -> Path:
@@ -178,6 +178,21 @@ def test_an_empty_name_and_a_missing_one_are_errors(tree: Tree, tmp_path: Path) 
         complaint(done, name, "not_found")
     assert "xxxx" in done.stderr
     assert outputs(tree) == ["ok.txt"]
+
+
+def test_a_slip_in_a_name_is_shown(tree: Tree, tmp_path: Path) -> None:
+    """Where a file is missing, one of nearly the same name beside it is named."""
+    talk(tmp_path / "interview.wav")
+    done = tree.transcribe(tmp_path / "intervew.wav")
+    assert done.code == REFUSED, done.stderr
+    assert f"Did you mean {tmp_path / 'interview.wav'}?" in done.stderr
+
+
+def test_a_clip_after_the_end_is_told(tree: Tree, tmp_path: Path) -> None:
+    """A clip that begins after the end of the recording gives no text, and a warning."""
+    done = tree.transcribe(talk(tmp_path / "short.wav"), "--clip", "1:00:00-1:00:10")
+    assert done.code == 0, done.stderr
+    assert "a clip begins after its end in 1" in done.stderr
 
 
 def test_two_inputs_with_one_stem_have_two_outputs(tree: Tree, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from tests.acceptance.conftest import MakeTree
 from tests.acceptance.harness import RATE_HZ, Tree, example_speech, files_below, speech_files, wait_for, write_recording
 from tests.acceptance.terminal import CTRL_C, Screen, on_terminal, terminal
+from tests.waiting import patience
 
 TIMEOUT_S = 90
 pytestmark = [pytest.mark.services, pytest.mark.timeout(TIMEOUT_S)]
@@ -164,6 +165,26 @@ def test_a_server_that_cannot_be_reached_is_5(
     assert done.code == 5
     assert f"[{code}]" in done.stderr
     assert tree.run("doctor").code == 9
+
+
+def test_workers_without_servers_are_wrong_usage(tree: Tree) -> None:
+    """The exit code is that of the error's page, and the hint names both settings."""
+    done = tree.run("serve", "worker")
+    assert done.code == 2
+    assert "[bad_usage]" in done.stderr
+    assert "VOICEJOBS_BROKER_URL and VOICEJOBS_DATABASE_URL" in done.stderr
+
+
+def test_a_models_folder_that_cannot_be_written_is_refused(make_tree: MakeTree, tmp_path: Path) -> None:
+    """The message says which folder and why, the hint which setting to change, and the exit code that it is refused."""
+    (tmp_path / "file").touch()
+    tree = make_tree(VOICEJOBS_MODELS_DIR=str(tmp_path / "file" / "models"))
+    audio = recording(tmp_path / "a.wav")
+    for words in (("models", "pull", "base"), ("transcribe", audio, "-o", tree.out)):
+        done = tree.run(*words)
+        assert done.code == 7, done.stderr
+        assert "file/models cannot be written: Not a directory [bad_option]" in done.stderr
+        assert "VOICEJOBS_MODELS_DIR" in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -451,4 +472,4 @@ def test_a_command_right_after_another_does_not_wait_for_its_end(make_tree: Make
         began = time.monotonic()
         assert tree.transcribe(path).code == 0
         took_s = time.monotonic() - began
-        assert took_s < NO_WAIT_LIMIT_S, f"command {number} took {took_s:.1f} s"
+        assert took_s < NO_WAIT_LIMIT_S * patience(), f"command {number} took {took_s:.1f} s"

@@ -16,7 +16,7 @@ from tests.rows import job, steps
 from tests.waiting import wait_until
 from voicejobs.store.schema import jobs, step_runs
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 SUBMITTED_JOBS = 6_000
 
 
@@ -75,7 +75,7 @@ submission.seal()
 """
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_a_submission_that_is_killed_goes_on(bench: Bench) -> None:
     """Killed three times in the middle and run to its end, a submission has made each job once."""
     folder = bench.copies(bench.recording("one.wav", 1.0), SUBMITTED_JOBS, "many")[0].parent

@@ -11,7 +11,7 @@ from tests.faults.oracle import judge, succeeded
 from tests.faults.plugin.voicejobs_fault_engines import BATCH, DEADLY, GREEDY
 from tests.rows import job, steps
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.mark.parametrize("name", ["segv", "greedy"])

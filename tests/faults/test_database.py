@@ -11,7 +11,7 @@ from tests.faults.oracle import judge, succeeded
 from tests.rows import job, steps
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 SHORT_S = 5.0
 LONG_CALL_S = 25.0
 FOUR_CALLS_S = 430.0

@@ -14,7 +14,7 @@ from tests.faults.oracle import judge, succeeded
 from tests.rows import job, steps
 from tests.waiting import wait_until
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 SIZE_BYTES = 8 << 20
 
 

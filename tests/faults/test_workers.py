@@ -10,13 +10,13 @@ from tests.faults.long_work import LONG_S, ONCE, SLOW, working_on_a_long_file
 from tests.faults.oracle import judge, succeeded
 from tests.rows import job, steps
 from tests.servers.process import wait_gone
-from tests.waiting import wait_until
+from tests.waiting import patience, wait_until
 from voicejobs import queries
 from voicejobs.store.schema import attempts
 from voicejobs.submit import cancel_batch
 from voicejobs.tasks.runtime import TICK_EVERY_S
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 SLACK_S = 3.0
 """For a machine that does other things as well."""
 
@@ -36,7 +36,7 @@ def test_a_worker_beside_a_killed_one_takes_over(
     wait_gone(children, 10)  # its decoder and its engines end with it
     wait_until(lambda: steps(bench.database, job_id)["recognise"].fence > before.fence)
     silent_s = time.monotonic() - killed
-    assert silent_s < (LEASE_S if host == "elsewhere" else 0) + TICK_EVERY_S + SLACK_S
+    assert silent_s < (LEASE_S if host == "elsewhere" else 0) + (TICK_EVERY_S + SLACK_S) * patience()
     bench.start_worker("--restart", fake_cost_window_s=0)  # as its supervisor would
     (other,) = bench.submit(bench.recording("other.wav"))
     assert bench.wait_ended(job_id, other) == succeeded([job_id, other])
@@ -56,7 +56,7 @@ def test_a_killed_worker_loses_no_job(make_bench: MakeBench, store_url: str, bro
     began = time.monotonic()
     bench.start_worker(fake_cost_window_s=0)
     assert bench.wait_ended(job_id) == {job_id: "succeeded"}
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 15 * patience()
     assert bench.stories(job_id) == {**ONCE, "recognise": ["lost", "succeeded"]}
     row = steps(bench.database, job_id)["recognise"]
     assert (row.fence, row.failures, job(bench.database, job_id).deaths) == (before.fence + 2, 0, 0)
@@ -109,7 +109,7 @@ def test_sigterm_gives_the_lease_back(make_bench: MakeBench, postgres_url: str, 
     job_id, worker = working_on_a_long_file(bench)
     began = time.monotonic()
     bench.stop(worker, signal.SIGTERM)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 10 * patience()
     assert worker.returncode == 0
     row = steps(bench.database, job_id)["recognise"]
     assert (row.state, row.failures, row.owner) == ("queued", 0, None)
@@ -131,7 +131,7 @@ def test_a_cancelled_job_stops_between_windows(make_bench: MakeBench, postgres_u
     began = time.monotonic()
     assert cancel_batch(bench.database, job(bench.database, long).batch_id) == 2
     assert set(bench.wait_ended(long, waiting, timeout_s=10).values()) == {"cancelled"}
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 8 * patience()
     assert bench.stories(long) == {"prepare": ["succeeded"], "recognise": ["cancelled"], "deliver": []}
     assert bench.stories(waiting) == {"prepare": [], "deliver": []}
     assert cancel_batch(bench.database, job(bench.database, done).batch_id) == 0

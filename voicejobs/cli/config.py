@@ -107,6 +107,8 @@ def validate_config() -> int:
 
 def masked(name: str, value: Value) -> Value:
     """Return a value that may be shown: what could be a password in it is replaced by stars."""
+    if name.endswith(("_key", "_keys")) and value.value:
+        return Value("***", value.origin)
     return Value(_mask(str(value.value)), value.origin) if name.endswith("_url") and value.value else value
 
 

@@ -6,7 +6,7 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +23,9 @@ from voicejobs.cli.show import print_json
 from voicejobs.cli.spelling import Command
 from voicejobs.embedded import valkey
 from voicejobs.embedded.supervisor import orphans
+from voicejobs.engines import cosyvoice, openai, remote
+from voicejobs.engines.base import EngineSpec
+from voicejobs.engines.configured import with_settings
 from voicejobs.engines.registry import list_engines
 from voicejobs.errors import VoicejobsError
 from voicejobs.models.catalogue import CATALOGUE
@@ -33,6 +36,13 @@ from voicejobs.store.database import Database, now_s
 
 LOW_DISK_BYTES = 2_000_000_000
 CLOCKS_APART_S = 5.0
+ANSWER_S = 5.0
+_SERVERS: Mapping[str, tuple[str, Callable[[EngineSpec, float], str]]] = {
+    "openai": ("openai_url", openai.probe),
+    "cosyvoice": ("cosyvoice_url", cosyvoice.probe),
+    "remote": ("remote_url", remote.probe),
+}
+"""Engines that are clients, the settings that name their servers, and how to ask these."""
 FLOORS = {"av": (18, 1), "faster-whisper": (1, 2), "celery": (5, 7)}
 
 
@@ -108,6 +118,22 @@ def _packages(settings: Settings) -> Finding:
 def _engines(settings: Settings) -> Finding:
     """List the engines that can be found."""
     return Finding("engines", "ok", ", ".join(list_engines()))
+
+
+def _engine_servers(settings: Settings) -> Finding:
+    """Ask the servers of engines that the settings name whether they answer."""
+    told, wrong, fixes = [], [], []
+    for name, (url, probe) in _SERVERS.items():
+        if not getattr(settings, url):
+            continue
+        try:
+            told.append(f"{name}: {probe(with_settings(EngineSpec(name), settings), ANSWER_S)}")
+        except VoicejobsError as error:
+            wrong.append(f"{name}: {error.message} [{error.code}]")
+            fixes.append(error.hint)
+    if wrong:
+        return Finding("engine servers", "fail", "; ".join([*wrong, *told]), " ".join(fixes))
+    return Finding("engine servers", "ok", "; ".join(told) or "none is set")
 
 
 def _models(settings: Settings) -> Finding:
@@ -218,6 +244,7 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _python,
     _packages,
     _engines,
+    _engine_servers,
     _models,
     _folders,
     _disk,

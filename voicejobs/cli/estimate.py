@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from voicejobs.cli.report import ActiveFile, Snapshot
 from voicejobs.queries import Active
 
-RECOGNISE, DELIVER = "recognise", "deliver"
+WORKING = frozenset(("recognise", "synthesise"))
+"""Steps that tell how many seconds of audio they have behind them."""
+WRITING = frozenset(("deliver", "join"))
+"""Steps that have only the files to write."""
 ETA_AFTER_S = 2.0
 """No time is foretold from less work than this."""
 FEW_S = 1.0
@@ -105,7 +108,7 @@ class Estimate:
     def _watch(self, job: Active) -> ActiveFile:
         """Return how far a file is; it never goes back, whatever step it is in."""
         now = self.clock()
-        seconds = {RECOGNISE: job.progress_s, DELIVER: job.audio_s or 0.0}.get(job.step, 0.0)
+        seconds = job.progress_s if job.step in WORKING else (job.audio_s or 0.0) if job.step in WRITING else 0.0
         if job.audio_s is not None:
             seconds = min(seconds, job.audio_s)
         watched = self._watched.setdefault(job.job_id, _Watched(now, seconds, seconds))

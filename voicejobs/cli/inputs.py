@@ -1,16 +1,18 @@
 """Find the inputs of a command: files, folders, patterns and lists of them; and say what was left aside, and why."""
 
+import difflib
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from voicejobs.audio import accept
 from voicejobs.cli.patterns import Pattern, is_pattern, spelled_ending, split_pattern
-from voicejobs.errors import InputError, NotAudio, NotFound, Unreadable
+from voicejobs.errors import BadText, InputError, NotAudio, NotFound, Unreadable
 from voicejobs.store.paths import display_name
 
 _ENDINGS = (
@@ -20,10 +22,15 @@ _ENDINGS = (
 AUDIO_ENDINGS = frozenset(_ENDINGS.split())
 """Endings that make a file in a folder an input; a file that is named itself may end as it likes."""
 
+TEXT_ENDINGS = frozenset(["txt", "text", "md", "markdown", "srt", "vtt", "csv", "ssml"])
+"""Endings of the texts in a folder that are spoken."""
+
 _ARCHIVES = "7z bz2 cab cpio dmg gz iso jar lz4 lzma rar tar tbz tgz txz xz zip zst"
 ARCHIVE_ENDINGS = frozenset(_ARCHIVES.split())
 SKIPPED_FOLDERS = frozenset({"__MACOSX", ".voicejobs"})
 STDIN = "-"
+_NAMES_LOOKED_AT = 10_000
+"""Names of a folder among which one like that of a missing file is looked for."""
 
 REASONS = {
     "archive": "an archive: unpack it, and name the folder",
@@ -36,16 +43,58 @@ REASONS = {
     "archived": "named in the archive",
     "not_failed": "did not fail before",
 }
-"""Why a file is not transcribed, by the code that `--json` gives."""
+"""Why a file is left aside, by the code that `--json` gives."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Name an input: its path, its place below what was named, and what is known to be wrong with it."""
+    """Name an input.
+
+    Args:
+        path: absolute path; of a text that lies in no file of its own, only what tells it from others.
+        relative: its place below what was named; its outputs are named after it.
+        error: what is known to be wrong with it.
+        text: the input itself, where it lies in no file of its own.
+        shown: how people know it, where that is not its place.
+        options: what it wants otherwise than the other inputs, by node and option.
+    """
 
     path: str
     relative: str
     error: InputError | None = None
+    text: str | None = None
+    shown: str = ""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Say what sort of files a search is for.
+
+    Args:
+        endings: those that make a file in a folder an input.
+        noun: what people call one.
+        begins_like: whether a file without an ending is one, by its first bytes.
+        refused: error for what is named and can be none.
+    """
+
+    endings: frozenset[str]
+    noun: str
+    begins_like: Callable[[str], bool]
+    refused: type[InputError]
+
+
+def begins_like_audio(path: str) -> bool:
+    """Tell whether the first bytes of a file without an ending are those of a recording."""
+    try:
+        look = accept.look_at(path)
+    except InputError:
+        return False
+    return not isinstance(accept.refusal(path, look), NotAudio)
+
+
+RECORDINGS = Kind(AUDIO_ENDINGS, "recording", begins_like_audio, NotAudio)
+TEXTS = Kind(TEXT_ENDINGS, "text", lambda path: False, BadText)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +116,7 @@ class Search:
         min_size: bytes that an input must have.
         barred: absolute path of a folder that is not entered, unless it is named itself.
         stdin: gives the input that `-` stands for.
+        kind: what sort of files it is for.
     """
 
     recursive: bool = True
@@ -75,6 +125,7 @@ class Search:
     min_size: int = 0
     barred: str = ""
     stdin: Callable[[], Found] | None = None
+    kind: Kind = RECORDINGS
 
 
 @dataclass(slots=True)
@@ -103,7 +154,7 @@ class Argument:
 def find_inputs(arguments: Sequence[Argument], search: Search | None = None) -> Selection:
     """Return what `arguments` name or hold, each file once.
 
-    Inside folders and patterns, hidden files and files that do not end like audio are passed over, and links to
+    Inside folders and patterns, hidden files and files that do not end like inputs are passed over, and links to
     folders are not followed. Several folders keep their own names in front, so that they do not mix. What cannot be
     read is found with its error: it costs the others nothing.
     """
@@ -138,7 +189,8 @@ class _Finder:
         elif is_pattern(path) and not argument.is_literal:
             self._take_pattern(path)
         else:
-            self._add(path, Path(path).name, NotFound(f"{display_name(path) or repr(path)} is not there"))
+            error = NotFound(f"{display_name(path) or repr(path)} is not there", hint=_near(path))
+            self._add(path, Path(path).name, error)
 
     def _add(self, path: str, relative: str, error: InputError | None = None) -> None:
         """Note an input, unless it was found before."""
@@ -158,8 +210,9 @@ class _Finder:
             self._add(path, name)  # submission says what is wrong with it
             return
         if not stat.S_ISREG(status.st_mode):
-            hint = "Name a file that holds a recording; `-` reads from a pipe."
-            self._add(path, name, NotAudio(f"{display_name(path)} is not a regular file", hint=hint))
+            kind = self.search.kind
+            hint = f"Name a file that holds a {kind.noun}; `-` reads from a pipe."
+            self._add(path, name, kind.refused(f"{display_name(path)} is not a regular file", hint=hint))
         elif reason := self._refused_by_options(name, status.st_size):
             self._skip(name, reason)
         else:
@@ -173,7 +226,11 @@ class _Finder:
         if _is_folder(base):
             _Walk(self, _absolute(base), "", Pattern(below), {ending} if ending else set()).run()
         if self._matched == before:
-            self._add(text, text, NotFound(f"{display_name(text)} matches no recording", hint="Check the pattern."))
+            self._add(text, text, self._no_match(text))
+
+    def _no_match(self, text: str) -> NotFound:
+        """Return the error for a pattern that finds nothing."""
+        return NotFound(f"{display_name(text)} matches no {self.search.kind.noun}", hint="Check the pattern.")
 
     def consider(self, path: str, relative: str, name: str, spelled: set[str]) -> None:
         """Take a file found in a search, or leave it aside."""
@@ -192,17 +249,17 @@ class _Finder:
     def _judge(self, path: str, name: str, spelled: set[str]) -> tuple[str | None, int]:
         """Return why a file is no input, None where it is one, and its size."""
         ending = name.rpartition(".")[2].lower() if "." in name else ""
-        wanted = ending in AUDIO_ENDINGS or ending in spelled or (ending != "" and ending in self._spelled)
+        wanted = ending in self.search.kind.endings or ending in spelled or (ending != "" and ending in self._spelled)
         if not wanted and ending:
             return ("archive" if ending in ARCHIVE_ENDINGS else "other"), 0
         try:
             status = Path(path).stat()
         except OSError:
-            # It is named like audio: better an error that names it than silence.
+            # It is named like an input: better an error that names it than silence.
             return (None if wanted else "other"), self.search.min_size
         if not stat.S_ISREG(status.st_mode):
             return ("special" if wanted else "other"), 0
-        if not wanted and not _begins_like_audio(path):
+        if not wanted and not self.search.kind.begins_like(path):
             return "other", 0
         return None, status.st_size
 
@@ -285,19 +342,10 @@ class _Walk:
         return not reason
 
 
-def holds_audio(folder: str) -> bool:
-    """Tell whether a folder, searched to its leaves, holds a file that ends like audio."""
+def holds_any(folder: str, kind: Kind) -> bool:
+    """Tell whether a folder, searched to its leaves, holds a file that ends like an input."""
     found: Iterator[Any] = os.walk(folder)
-    return any(name.rpartition(".")[2].lower() in AUDIO_ENDINGS for _, _, names in found for name in names)
-
-
-def _begins_like_audio(path: str) -> bool:
-    """Tell whether the first bytes of a file without an ending are those of a recording."""
-    try:
-        look = accept.look_at(path)
-    except InputError:
-        return False
-    return not isinstance(accept.refusal(path, look), NotAudio)
+    return any(name.rpartition(".")[2].lower() in kind.endings for _, _, names in found for name in names)
 
 
 def _prefixes(folders: Sequence[str]) -> dict[str, str]:
@@ -310,6 +358,18 @@ def _prefixes(folders: Sequence[str]) -> dict[str, str]:
         return dict(zip(roots, names, strict=True))
     common = os.path.commonpath(roots)
     return {root: "" if root == common else os.path.relpath(root, common) for root in roots}
+
+
+def _near(path: str) -> str:
+    """Return advice that names what its folder has of nearly the same name."""
+    folder, name = os.path.split(path)
+    try:
+        with os.scandir(folder or ".") as entries:
+            names = [entry.name for entry in islice(entries, _NAMES_LOOKED_AT)]
+    except (OSError, ValueError):
+        return "Check the path."
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"Did you mean {display_name(str(Path(folder, near[0])))}?" if near else "Check the path."
 
 
 def _is_folder(path: str) -> bool:

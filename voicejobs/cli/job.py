@@ -13,6 +13,7 @@ from voicejobs.cli.main import complain
 from voicejobs.cli.show import duration, print_json, print_table, when
 from voicejobs.cli.spelling import Group
 from voicejobs.cli.store import opened
+from voicejobs.errors import BadOption
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.states import JobState
@@ -37,15 +38,25 @@ def job() -> None:
 @click.option("--batch", "batch_id", shell_complete=complete_batches, help="Only jobs of this batch.")
 @click.option("--name", help="Only jobs whose file name holds this text.")
 @click.option("--error", "error_code", metavar="CODE", help="Only jobs that ended with this error code.")
+@click.option("--dead", is_flag=True, help="Only dead letters: given up after all their attempts, or as poison.")
 @click.option("--after", metavar="JOB", help="Go on after this job, the last one of a page.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def list_jobs(state: str | None, batch_id: str | None, limit: int, as_json: bool, **filters: str | None) -> None:
+def list_jobs(
+    state: str | None, batch_id: str | None, dead: bool, limit: int, as_json: bool, **filters: str | None
+) -> None:
     """List jobs, newest first."""
+    if dead and state not in {None, JobState.FAILED}:
+        raise BadOption(f"--dead shows failed jobs, and --state {state} others", hint="Leave one of them out.")
     matches = {name: text for name in ("name", "error_code") if (text := filters[name])}
     with opened(current_settings()) as database:
         found = queries.list_jobs(
-            database, state=state, batch_id=batch_id, matches=matches, after=filters["after"] or "", limit=limit
+            database,
+            state=queries.DEAD if dead else state,
+            batch_id=batch_id,
+            matches=matches,
+            after=filters["after"] or "",
+            limit=limit,
         )
     if as_json:
         print_json("jobs", found)

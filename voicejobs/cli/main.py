@@ -39,11 +39,14 @@ EXIT_BROKEN_PIPE = 141
 
 _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
+    "speak": ("voicejobs.cli.speak:speak", "Speak texts: words, files, folders, tables."),
+    "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
     "convert": ("voicejobs.cli.convert:convert", "Render transcripts again, without recognising again."),
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),
     "batch": ("voicejobs.cli.batch:batch", "List, show, watch, cancel, retry and export batches."),
-    "serve": ("voicejobs.cli.serve:serve", "Run workers, one for each device."),
+    "serve": ("voicejobs.cli.serve:serve", "Run workers, or the voice engine."),
+    "voices": ("voicejobs.cli.voices:voices", "List the voices that speak."),
     "models": ("voicejobs.cli.models:models", "List, pull, choose and verify model weights."),
     "config": ("voicejobs.cli.config:config", "Show, check and write the configuration."),
     "db": ("voicejobs.cli.db:db", "Migrate the database, or check it."),
@@ -133,6 +136,7 @@ _EXAMPLES = "\b\nExamples:\n" + "\n".join(
         "transcribe talk.mp3 -f srt",
         "transcribe interviews/ -o text/ -f txt,srt",
         "transcribe call.wav --channels split -f vtt -o .",
+        "speak book.md -f mp3 -o audio/",
         "job list --state failed",
         "batch retry-failed BATCH --wait",
         "config show --origin",
@@ -196,6 +200,8 @@ def _misused(error: click.ClickException) -> int:
 
 def exit_code(error: VoicejobsError) -> int:
     """Return the exit code of an error that ended a whole command."""
+    if isinstance(error, BadUsage):
+        return EXIT_USAGE
     if isinstance(error, (BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ModelUnavailable, Transient)):
         return EXIT_TEMPORARY
     if isinstance(error, (InputError, Permanent)):

@@ -3,12 +3,14 @@
 import os
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 
 from voicejobs.cli.inputs import Found
+from voicejobs.cli.outputs import ending
 from voicejobs.cli.template import DEFAULT_TEMPLATE, Template, parse_template
-from voicejobs.formats import extension
 from voicejobs.store.paths import HASH8
 from voicejobs.submit import InputFile
 
@@ -22,16 +24,51 @@ def name_outputs(
     """Return the inputs with the stems of their outputs: without the ending, or with it where stems would collide."""
     template = template or parse_template(DEFAULT_TEMPLATE)
     root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
-    longest = _longest_name(root) - max((len(extension(name)) for name in formats), default=0)
+    longest = _longest_name(root) - max((len(ending(name)) for name in formats), default=0)
     plain = [template.stem(one.relative) for one in found]
     shared = Counter(plain)
     used: dict[str, int] = {}
     files = []
     for one, stem in zip(found, plain, strict=True):
-        wanted = stem if shared[stem] == 1 else template.stem(one.relative, whole_name=True)
+        # Texts without a file of their own have no ending that could tell them apart.
+        is_alone = shared[stem] == 1 or one.text is not None
+        wanted = stem if is_alone else template.stem(one.relative, whole_name=True)
         free = _unused(_shortened(wanted, longest), used, longest)
-        files.append(InputFile(one.path, one.relative, os.path.join(root, free), one.error))  # noqa: PTH118
+        target = os.path.join(root, free)  # noqa: PTH118
+        files.append(
+            InputFile(one.path, one.shown or one.relative, target, one.error, text=one.text, options=one.options)
+        )
     return files
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Tell where the outputs of inputs go that are named one by one, without knowing the others.
+
+    Args:
+        root: absolute path of the output folder.
+        longest: bytes that the last name of a path may have.
+    """
+
+    root: str
+    longest: int
+
+    @classmethod
+    def below(cls, output_dir: Path, formats: Sequence[str]) -> Self:
+        """Return the places below a folder, for outputs in some formats."""
+        root = os.path.abspath(output_dir)  # noqa: PTH100 - the name that the user gave, not what a link points to
+        return cls(root, _longest_name(root) - max((len(ending(name)) for name in formats), default=0))
+
+    def of(self, name: str) -> str:
+        """Return the place for an input: the tree above it is mirrored, its ending left out."""
+        parts = [part for part in name.split("/") if part not in {"", ".", ".."}] or ["_"]
+        stem = os.path.splitext("/".join(parts))[0]  # noqa: PTH122 - `.with_suffix` fails on names such as `..wav`
+        fits = len(os.fsencode(stem)) <= self.longest
+        return f"{self.root}/{stem if fits else _shortened(stem, self.longest)}"
+
+    def named(self, target: str) -> str:
+        """Return the place that somebody has named: an absolute path, or one below the folder."""
+        return os.path.normpath(os.path.join(self.root, target))  # noqa: PTH118 - see above
 
 
 def _unused(stem: str, used: dict[str, int], longest: int) -> str:

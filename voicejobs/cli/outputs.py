@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from voicejobs.audio import encode
 from voicejobs.errors import BadOption, DiskFull
 from voicejobs.formats import extension
 from voicejobs.store.blobs import map_os_error
@@ -58,9 +59,20 @@ def require_folders(files: Iterable[InputFile], root: Path) -> None:
                 )
 
 
+def ending(name: str) -> str:
+    """Return the ending of the files of a format, of sound or of text; no two have the same name."""
+    return encode.extension(name) if name in encode.FORMATS else extension(name)
+
+
+def formats_of(file: InputFile, formats: Sequence[str]) -> list[str]:
+    """Return the formats of the outputs of an input: those of the command, or the format of sound that it asks for."""
+    own = [name for options in file.options.values() for name in options.get("formats", ())]
+    return [*own, *(name for name in formats if name not in encode.FORMATS)] if own else list(formats)
+
+
 def output_paths(file: InputFile, formats: Sequence[str]) -> list[str]:
     """Return the paths of the outputs of an input."""
-    return [file.target + extension(name) for name in formats]
+    return [file.target + ending(name) for name in formats_of(file, formats)]
 
 
 def all_exist(file: InputFile, formats: Sequence[str]) -> bool:

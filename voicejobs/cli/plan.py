@@ -1,24 +1,21 @@
-"""`transcribe --dry-run`: what would be done, for how long, without touching anything."""
+"""`--dry-run`: what would be done, for how long, without touching anything."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Self
 
 import click
 
 from voicejobs import queries
 from voicejobs.cli.inputs import STDIN
-from voicejobs.cli.outputs import output_paths
+from voicejobs.cli.outputs import formats_of, output_paths
 from voicejobs.cli.progress import describe
 from voicejobs.cli.report import DONE, FAILED, PLANNED, SKIPPED, FileReport, Snapshot, Summary, error_json
 from voicejobs.cli.show import duration
-from voicejobs.errors import ExtraMissing, VoicejobsError
-from voicejobs.hosting.decoder import Decoder
-from voicejobs.pipelines.pipeline import TRANSCRIBE
+from voicejobs.errors import VoicejobsError
+from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.queries import PastSpeed
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
@@ -30,23 +27,30 @@ ASSUMED_SPEED = 5.0
 """Seconds of audio for each second of time, where this machine has not shown how fast it is."""
 CHUNK_FILES = 200
 
+Measure = Callable[[Settings, Sequence[InputFile]], Sequence[float | VoicejobsError | None]]
+"""See `Errand.measure`."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wish:
     """Hold what a command would do with its files.
 
     Args:
+        pipeline: what each file goes through.
         options: full options of the pipeline.
         formats: output formats.
         force: do again what is done.
         archived: SHA-256 of contents to leave out.
+        pace: options by which earlier runs are compared in speed (`Errand.pace`).
         stdout: whether the output goes to standard output.
     """
 
+    pipeline: Pipeline
     options: Mapping[str, Mapping[str, Any]]
     formats: Sequence[str]
     force: bool
     archived: frozenset[str]
+    pace: Mapping[str, Any]
     stdout: bool = False
 
 
@@ -87,7 +91,7 @@ class PlanLines:
             return
         plan = summary.plan
         counts = summary.counts
-        parts = [f"{counts[PLANNED]} to transcribe"]
+        parts = [f"{counts[PLANNED]} to {summary.command}"]
         words = ((DONE, "done before"), (SKIPPED, "skipped"), (FAILED, "would fail"))
         parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
         text = f"{', '.join(parts)}: {duration(plan['audio_s'])} of audio"
@@ -106,15 +110,17 @@ def _basis(plan: Mapping[str, Any]) -> str:
     return f"as in {plan['past_batches']} earlier {runs}"
 
 
-def make_plan(settings: Settings, files: Sequence[InputFile], wish: Wish) -> tuple[list[FileReport], dict[str, Any]]:
-    """Return what would become of each file, and the sums of it all; nothing is written, fetched or transcribed.
+def make_plan(
+    settings: Settings, files: Sequence[InputFile], wish: Wish, measure: Measure
+) -> tuple[list[FileReport], dict[str, Any]]:
+    """Return what would become of each file, and the sums of it all; nothing is written, fetched or worked on.
 
     Raises:
         VoicejobsError: the decoder cannot be started.
     """
     known = {one.file.path: one for one in _known(settings, files, wish)}
     fresh = [file for file in files if file.path not in known]
-    lengths = dict(zip((file.path for file in fresh), _lengths(settings, fresh), strict=True))
+    lengths = dict(zip((file.path for file in fresh), measure(settings, fresh), strict=True))
     reports = [
         _settled(known[file.path]) if file.path in known else _planned(file, lengths[file.path], wish) for file in files
     ]
@@ -145,11 +151,11 @@ def _settled(one: Accepted) -> FileReport:
 def _planned(file: InputFile, found: float | VoicejobsError | None, wish: Wish) -> FileReport:
     """Return the report of a file that would be transcribed, or fail."""
     name = display_name(file.name)
-    path = "" if file.path == STDIN else file.path
+    path = file.path if file.path.startswith("/") else ""
     if isinstance(found, VoicejobsError):
         return FileReport(name, FAILED, path, error=error_json(found))
     outputs = []
-    for form, target in zip(wish.formats, output_paths(file, wish.formats), strict=True):
+    for form, target in zip(formats_of(file, wish.formats), output_paths(file, wish.formats), strict=True):
         place = target.replace(HASH8, "{hash8}")
         shown = "standard output" if wish.stdout else os.path.relpath(place)
         outputs.append({"format": form, "shown": display_name(shown), **({} if wish.stdout else encode_path(place))})
@@ -162,7 +168,7 @@ def _known(settings: Settings, files: Sequence[InputFile], wish: Wish) -> Iterat
     if database is None:
         yield from _faulty(files)
         return
-    submission = Submission(database, TRANSCRIBE, wish.options, force=wish.force, leave_out=wish.archived)
+    submission = Submission(database, wish.pipeline, wish.options, force=wish.force, leave_out=wish.archived)
     with closing(database):
         for first in range(0, len(files), CHUNK_FILES):
             chunk = files[first : first + CHUNK_FILES]
@@ -202,29 +208,4 @@ def _past_speed(settings: Settings, wish: Wish) -> PastSpeed | None:
     if database is None:
         return None
     with closing(database):
-        return queries.past_speed(database, wish.options["recognise"])
-
-
-def _lengths(settings: Settings, files: Sequence[InputFile]) -> list[float | VoicejobsError | None]:
-    """Return for each file how long its header says it is, None where it does not say, or what is wrong with it."""
-    decoder = Decoder(settings)
-
-    def look(file: InputFile) -> float | VoicejobsError | None:
-        if file.path == STDIN:
-            return None
-        try:
-            with decoder.open(Path(file.path)) as stream:
-                return stream.info.claimed_duration_s
-        except VoicejobsError as error:
-            return error
-
-    try:
-        decoder.start()
-    except ExtraMissing:
-        return [None] * len(files)
-    with closing(decoder), ThreadPoolExecutor(max_workers=os.cpu_count() or 1) as pool:
-        try:
-            return list(pool.map(look, files))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        return queries.past_speed(database, wish.pace)

@@ -36,9 +36,15 @@ REDRAWS_PER_S = 8
 _LABELS = {SUCCEEDED: ("done", "green"), DONE: ("as is", ""), FAILED: ("failed", "red"), SKIPPED: ("skipped", "yellow")}
 _WARNINGS = {
     NO_SPEECH: "no speech in it",
+    "clip_past_end": "a clip begins after its end",
     "damaged_passages": "damaged passages left out",
+    "does_not_fit": "longer than its times allow",
+    "not_spoken": "letters that the voice does not know left out",
+    "not_understood": "not all of it was understood",
 }
+_IN_SUMMARY = {NO_SPEECH: "no speech"}
 _LABEL_WIDTH = 8
+_DONE_WORDS = {"transcribe": "transcribed", "speak": "spoken"}
 
 
 def human_view(settings: Globals, *, no_progress: bool) -> Reporter:
@@ -68,7 +74,7 @@ def describe(report: FileReport) -> tuple[str, str, str]:
 def summary_line(summary: Summary) -> str:
     """Return how it went, in one line."""
     counts = summary.counts
-    parts = [f"{counts[SUCCEEDED]} transcribed"]
+    parts = [f"{counts[SUCCEEDED]} {_DONE_WORDS[summary.command]}"]
     words = ((DONE, "done before"), (SKIPPED, "skipped"), (FAILED, "failed"), (CANCELLED, "not done"))
     parts += [f"{counts[state]} {word}" for state, word in words if counts[state]]
     text = f"{', '.join(parts)}: {duration(summary.audio_s)} of audio in {summary.elapsed_s:.1f} s"
@@ -77,8 +83,8 @@ def summary_line(summary: Summary) -> str:
     if summary.outputs and summary.output_dir != "-":
         files = "file" if summary.outputs == 1 else "files"
         text += f"; {summary.outputs} {files} in {display_name(summary.output_dir)}"
-    if summary.warned[NO_SPEECH]:
-        text += f"; no speech in {summary.warned[NO_SPEECH]}"
+    for code, count in sorted(summary.warned.items()):
+        text += f"; {_IN_SUMMARY.get(code) or _WARNINGS.get(code, code)} in {count}"
     return text
 
 

@@ -1,11 +1,10 @@
 """`voicejobs prune`: remove what is past its time."""
 
-import re
 from dataclasses import asdict
-from typing import Any
 
 import click
 
+from voicejobs.cli.durations import Duration
 from voicejobs.cli.globals import current, current_settings
 from voicejobs.cli.show import print_json
 from voicejobs.cli.spelling import Command
@@ -14,31 +13,13 @@ from voicejobs.store.blobs import BlobStore
 from voicejobs.store.prune import Rules
 from voicejobs.store.prune import prune as remove
 
-_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])", re.IGNORECASE)
-_SECONDS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
-
-
-class Age(click.ParamType[float]):
-    """Read an age such as 30d, 12h or 2w, in seconds."""
-
-    name = "age"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds."""
-        if isinstance(value, float):
-            return value
-        match = _AGE.fullmatch(str(value).strip())
-        if match is None:
-            self.fail(f"{value!r} is no age: write a number and s, m, h, d or w, such as 30d.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2].lower()]
-
 
 @click.command(
     cls=Command,
     epilog="\b\nExamples:\n  voicejobs prune --older-than 30d --dry-run\n"
     "  voicejobs prune --older-than 2w --keep-failed",
 )
-@click.option("--older-than", type=Age(), default="30d", show_default=True, metavar="AGE",
+@click.option("--older-than", type=Duration("age"), default="30d", show_default=True, metavar="AGE",
               help="Remove jobs that ended longer ago than this: 12h, 30d, 2w.")  # fmt: skip
 @click.option("--keep-failed", is_flag=True, help="Keep failed jobs, however old.")
 @click.option("-n", "--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing.")

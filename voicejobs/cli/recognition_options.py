@@ -8,13 +8,14 @@ import click
 
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
+from voicejobs.cli.engine_choice import engine_and_model
 from voicejobs.cli.option_types import Stretch
 from voicejobs.engines.base import EngineSpec
 from voicejobs.engines.devices import gpu_count
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption
 from voicejobs.formats import RenderOptions, needs_words
-from voicejobs.models.catalogue import require_engine
+from voicejobs.models.catalogue import model_of
 from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
 from voicejobs.models.pull import ensure
@@ -181,6 +182,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--vad-filter/--no-vad-filter", default=True, show_default=True, help="Leave out what is no speech."),
     click.option(
+        "--vad-engine",
+        default="silero",
+        show_default=True,
+        help="Engine that tells speech from everything else: silero, or silero_torch for torch.",
+    ),
+    click.option(
         "--vad-threshold",
         type=click.FloatRange(0.01, 0.99),
         default=0.45,
@@ -268,24 +275,38 @@ def pipeline_options(
         click.UsageError: values that do not go together.
         BadOption, UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
     """
-    engine, model = flags["engine"], flags["model"]
-    facts = engine_class(engine).facts(EngineSpec(engine, model.partition("@")[0]))
-    if facts.kind != "recogniser":
-        raise BadOption(f"The engine {engine!r} does not recognise speech", hint="Take whisper, or leave it out.")
     _check_together(settings, flags)
-    sha256 = ""
-    if facts.needs_model:
-        require_engine(model.partition("@")[0], engine)
-        entry = chosen(model, settings)
-        model, sha256 = entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+    engine = flags["engine"]
+    model, sha256 = engine_and_model(settings, engine, flags["model"], kind="recogniser", tell=tell, fetch=fetch)
     recognise = {
         **_decoding(flags),
         "engine": engine,
-        "model": model if facts.needs_model else "",
+        "model": model,
         "model_sha256": sha256,
         "word_timestamps": _wants_words(flags, formats),
     }
-    return PREPARE.options(_preparing(flags)), RECOGNISE.options(recognise)
+    detector = {
+        "vad_engine": flags["vad_engine"],
+        "vad_model_sha256": _detector_hash(settings, flags, tell, fetch=fetch),
+    }
+    return PREPARE.options({**_preparing(flags), **detector}), RECOGNISE.options(recognise)
+
+
+def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> str:
+    """Return the hash of the detector's model, fetched if asked for; empty for one that needs none from the catalogue.
+
+    Raises:
+        BadOption: the engine does something else.
+        UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
+    """
+    engine = flags["vad_engine"]
+    facts = engine_class(engine).facts(EngineSpec(engine))
+    if facts.kind != "vad":
+        raise BadOption(f"The engine {engine!r} does not detect speech", hint="Take silero, or leave it out.")
+    if not facts.needs_model:
+        return ""
+    entry = chosen(model_of(engine).name, settings)
+    return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:

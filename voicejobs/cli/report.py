@@ -119,13 +119,14 @@ class Summary:
         output_dir: where the outputs are; `-` for standard output.
         counts: files by state.
         warned: files by the code of a warning.
-        audio_s: seconds of audio that were transcribed.
+        audio_s: seconds of audio that were transcribed or spoken.
         elapsed_s: seconds that the run took.
         outputs: output files written.
         ended: `completed`, `interrupted`, `terminated`, `timed_out` or `too_many_failures`.
         exit_code: that of the command.
         batches: ids of the batches that hold its jobs.
         plan: what a dry run foresees, None for a real one.
+        command: `transcribe` or `speak`.
     """
 
     output_dir: str
@@ -138,6 +139,7 @@ class Summary:
     exit_code: int = 0
     batches: Sequence[str] = ()
     plan: Mapping[str, Any] | None = None
+    command: str = "transcribe"
 
     def note(self, report: FileReport) -> None:
         """Count a file."""

@@ -13,11 +13,11 @@ from typing import Any, Self
 from voicejobs import queries
 from voicejobs.cli.archive import Archive
 from voicejobs.cli.estimate import Estimate
+from voicejobs.cli.pauses import DISK_LOW, pause
 from voicejobs.cli.report import (
     CANCELLED,
     DONE,
     FAILED,
-    NO_SPEECH,
     SKIPPED,
     SUCCEEDED,
     FileReport,
@@ -228,7 +228,7 @@ class Run:
                 outputs=job.outputs,
                 error=self._told_error(one.file, job.error)
                 or (error_json(Internal(f"The job {job.id} has {job.state}")) if state == FAILED else None),
-                warnings=(NO_SPEECH,) if succeeded and job.words == 0 else (),
+                warnings=job.warnings if succeeded else (),
             )
         )
 
@@ -239,8 +239,9 @@ class Run:
         self.reporter.file(report)
 
     def _told_path(self, file: InputFile) -> str:
-        """Return the path to tell of: that of our copy of standard input is nobody's business."""
-        return "" if self.hidden and file.path.startswith(self.hidden) else file.path
+        """Return the path to tell of: that of our copy of standard input is nobody's business, and some have none."""
+        is_hidden = bool(self.hidden) and file.path.startswith(self.hidden)
+        return "" if is_hidden or not file.path.startswith("/") else file.path
 
     def _told_error(self, file: InputFile, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Return an error to tell of, without the path of our copy of standard input."""
@@ -262,7 +263,10 @@ class Run:
         waits = queries.waiting_errors(self.submission.database, batch_ids)
         for code, message in waits.items():
             self._warn_once(code, f"{message}; it is tried again")
-        self._told &= {*waits, ARCHIVE_UNWRITABLE}
+        paused = pause(self.stack)
+        if paused:
+            self._warn_once(DISK_LOW, paused)
+        self._told &= {*waits, ARCHIVE_UNWRITABLE, *([DISK_LOW] if paused else [])}
 
     def _warn_once(self, code: str, message: str) -> None:
         """Show a warning that was not shown before."""
@@ -286,7 +290,7 @@ class Run:
         """Cancel what has not been done, see what still ends, and count the rest; a second Ctrl-C leaves at once."""
         self.summary.ended = ended
         self._is_leaving = True
-        self.reporter.warn(ended, "Stopping: what is being recognised is dropped, what is done stays")
+        self.reporter.warn(ended, "Stopping: what is at work is dropped, what is done stays")
         self._cancel()
         deadline = time.monotonic() + CANCEL_WAIT_S
         while time.monotonic() < deadline:

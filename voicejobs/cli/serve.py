@@ -1,20 +1,28 @@
 """`voicejobs serve`: long-running services of this machine."""
 
+import json
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
+from voicejobs.cli.engine_choice import is_given
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.spelling import Command, Group
+from voicejobs.engines.base import EngineSpec
+from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadUsage
-from voicejobs.settings import inherited_environment
+from voicejobs.settings import Settings, inherited_environment, read_secret
 
 
 @click.group(cls=Group)
 def serve() -> None:
-    """Run services: workers."""
+    """Run services: workers, and the voice engine."""
 
 
 @serve.command(
@@ -43,11 +51,108 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
     words = ["--devices", devices, "--grace", str(grace), "--max-memory-mb", str(max_memory_mb)]
     if ready_file is not None:
         words += ["--ready-file", str(ready_file.absolute())]
+    _become("voicejobs_workers.launcher", words, settings)
+
+
+@serve.command(
+    "engine",
+    cls=Command,
+    epilog="\b\nExamples:\n  voicejobs serve engine --model base\n"
+    "  voicejobs serve engine --address unix:/run/voicejobs/engine.sock --voice-engine piper\n"
+    "  voicejobs serve engine --address 0.0.0.0:50051 --tls-cert cert.pem --tls-key key.pem --keys-file keys",
+)
+@click.option("--address", default="127.0.0.1:50051", show_default=True, metavar="ADDRESS",
+              help="HOST:PORT, [IPV6]:PORT or unix:PATH; port 0 takes a free one.")  # fmt: skip
+@click.option("--engine", default="whisper", show_default=True, help="Engine that recognises; none: nothing is.")
+@click.option("--model", default="base", show_default=True, help="Its model.")
+@click.option("--revise-model", metavar="MODEL", help="Model of the same engine that revises the results of streams.")
+@click.option("--language", type=option_types.language, default="auto", show_default=True,
+              help="Language of requests that name none.")  # fmt: skip
+@click.option("--vad-engine", default="silero", show_default=True, help="Engine that tells speech from all else.")
+@click.option("--voice-engine", default="none", show_default=True, help="Engine that speaks; none: nothing does.")
+@click.option("--voice-model", default="", help="Its model.")
+@click.option("--device", type=option_types.device, default="auto", show_default=True, help="auto, cpu or cuda:N.")
+@click.option("--compute-type", default="", help="Number format of the recogniser, such as int8.")
+@click.option("--threads", type=click.IntRange(0), default=0, show_default=True, help="CPU threads of one process.")
+@click.option("--batch-size", type=click.IntRange(0), default=0, show_default=True,
+              help="Windows or pieces of one engine call; 0: as the engine likes it.")  # fmt: skip
+@click.option("--slots", type=click.IntRange(0), default=0, show_default=True,
+              help="Requests that work at once; 0: as the engines need.")  # fmt: skip
+@click.option("--max-streams", type=click.IntRange(0), default=32, show_default=True, help="Streams open at once.")
+@click.option("--queue-length", type=click.IntRange(0), help="Requests that may wait.")
+@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="How long one may wait.")
+@click.option("--max-message-mb", type=click.FloatRange(0, min_open=True), metavar="MIB", help="Largest message.")
+@click.option("--keys-file", type=click.Path(path_type=Path), help="File with NAME=KEY lines; calls need a key then.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain of the server, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
+@click.option("--allow-public", is_flag=True, help="Serve a public address without TLS or without keys.")
+@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+              help="Time that calls have to end after SIGTERM.")  # fmt: skip
+@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while calls are taken.")
+def engine(**given: Any) -> None:
+    """Serve recognition and speech over gRPC, with the engine processes and the batching of a worker.
+
+    Prints `serving on ADDRESS` once it takes calls. SIGTERM lets running calls end.
+    """
+    if bool(given["tls_cert"]) != bool(given["tls_key"]) or (given["client_ca"] and not given["tls_cert"]):
+        raise BadUsage("TLS needs a certificate and its key", hint="Give --tls-cert and --tls-key together.")
+    settings = _service_settings(current_settings(), given)
+    words = ["--plan", json.dumps(_engine_plan(given)), "--address", given["address"]]
+    for name in ("slots", "grace"):
+        words += [f"--{name}", str(given[name])]
+    words += ["--streams", str(given["max_streams"])]
+    for name in ("tls_cert", "tls_key", "client_ca", "ready_file"):
+        if given[name] is not None:
+            words += [f"--{name.replace('_', '-')}", str(given[name].absolute())]
+    if given["allow_public"]:
+        words.append("--allow-public")
+    _become("voicejobs.rpc", words, settings)
+
+
+def _service_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:
+    """Return the settings with what options say of them."""
+    changes: dict[str, Any] = {}
+    if given["queue_length"] is not None:
+        changes["rpc_queue_length"] = given["queue_length"]
+    if given["wait"] is not None:
+        changes["rpc_wait_s"] = given["wait"]
+    if given["max_message_mb"] is not None:
+        changes["rpc_max_message_bytes"] = int(given["max_message_mb"] * (1 << 20))
+    if given["keys_file"] is not None:
+        changes["rpc_keys"] = read_secret(given["keys_file"], label="--keys-file")
+    return replace(settings, **changes)
+
+
+def _engine_plan(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the engines to serve, each as options of its step."""
+    place = {"device": given["device"], "threads": given["threads"], "batch_size": given["batch_size"]}
+    language = None if given["language"] == "auto" else given["language"]
+    recognise = {"engine": given["engine"], "compute_type": given["compute_type"], "language": language, **place}
+    plan: dict[str, Any] = {"vad_engine": given["vad_engine"]}
+    if given["engine"] != "none":
+        plan["recognise"] = {**recognise, "model": _model(given)}
+        if given["revise_model"]:
+            plan["revise"] = {**recognise, "model": given["revise_model"]}
+    if given["voice_engine"] != "none":
+        plan["synthesise"] = {"engine": given["voice_engine"], "model": given["voice_model"], **place}
+    return plan
+
+
+def _model(given: Mapping[str, Any]) -> str:
+    """Return the model of the recogniser; empty where it is a server's, and the settings name it."""
+    facts = engine_class(given["engine"]).facts(EngineSpec(given["engine"]))
+    return "" if facts.names_model and not is_given("model") else str(given["model"])
+
+
+def _become(module: str, words: list[str], settings: Settings) -> None:
+    """Become a module of ours, so that whoever supervises this process has one pid to mind.
+
+    It is named, not imported: the library knows no deployment, and commands no services.
+    """
     sys.stdout.flush()
-    # The launcher becomes this process, so that whoever supervises it has one pid to mind. It is named, not imported:
-    # the library knows no deployment.
     os.execve(  # noqa: S606 - our own interpreter and module
         sys.executable,
-        [sys.executable, "-P", "-m", "voicejobs_workers.launcher", *words],
+        [sys.executable, "-P", "-m", module, *words],
         {**inherited_environment(), **settings.to_env()},
     )

@@ -1,10 +1,10 @@
-"""One run of `voicejobs transcribe`, from its arguments to its exit code."""
+"""One run of a command over many inputs, from its arguments to its exit code."""
 
 import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,15 @@ import click
 from voicejobs import __version__, queries
 from voicejobs.cli.archive import Archive
 from voicejobs.cli.broker import require_answer
+from voicejobs.cli.errand import Desk, Errand
 from voicejobs.cli.events import Events, SummaryFile
 from voicejobs.cli.globals import current
-from voicejobs.cli.inputs import REASONS, STDIN, Found, Search, Selection, find_inputs, holds_audio
-from voicejobs.cli.lists import expand_lists
+from voicejobs.cli.inputs import REASONS, Found, Search, Selection, holds_any
 from voicejobs.cli.main import EXIT_REJECTED, EXIT_UNEXPECTED, EXIT_USAGE, complain, exit_code
 from voicejobs.cli.naming import name_outputs
 from voicejobs.cli.outputs import STDOUT, all_exist, print_output, require_folders, require_writable
 from voicejobs.cli.patterns import Pattern, parse_size
 from voicejobs.cli.progress import human_view
-from voicejobs.cli.recognition_options import option_warnings, pipeline_options
 from voicejobs.cli.report import FAILED, SKIPPED, FileReport, Reporter, Several, Summary, error_json
 from voicejobs.cli.running import (
     EXIT_INTERRUPTED,
@@ -32,15 +31,14 @@ from voicejobs.cli.running import (
     Terminated,
     interruptible,
 )
-from voicejobs.cli.spool import name_of_stdin, spool_folder, spool_parent, spool_stdin
+from voicejobs.cli.spool import spool_folder, spool_parent
 from voicejobs.cli.store import opened
-from voicejobs.cli.subtitle_options import render_flags
 from voicejobs.cli.template import Template, parse_template
 from voicejobs.embedded.stack import Stack
 from voicejobs.errors import BadOption, VoicejobsError
-from voicejobs.formats import chosen
-from voicejobs.pipelines.pipeline import TRANSCRIBE
+from voicejobs.models.parts import Progress, PullEvent
 from voicejobs.settings import Settings
+from voicejobs.store.blobs import BlobStore
 from voicejobs.store.paths import display_name
 from voicejobs.submit import InputFile, Submission
 
@@ -49,19 +47,19 @@ TARGETS_AT_ONCE = 500
 RESUMABLE = frozenset({"interrupted", "terminated", "timed_out", "too_many_failures"})
 
 
-def run(paths: Sequence[str], flags: dict[str, Any]) -> int:
+def run(errand: Errand, paths: Sequence[str], flags: dict[str, Any]) -> int:
     """Do what the command line says, and return the exit code of docs/cli.md.
 
     Raises:
         VoicejobsError: the whole run ended with it.
     """
     began = time.monotonic()
-    summary = Summary(output_dir=str(flags["output_dir"]))
+    summary = Summary(output_dir=str(flags["output_dir"]), command=errand.command)
     with ExitStack() as cleanup:
         cleanup.enter_context(interruptible())
         reporter = cleanup.enter_context(_reporter(flags))
         try:
-            _transcribe(paths, flags, _Desk(reporter, summary, cleanup))
+            _take(errand, paths, flags, Desk(reporter, summary, cleanup))
         except KeyboardInterrupt as interrupt:  # a second one, or one before there was anything to leave
             is_term = isinstance(interrupt, Terminated)
             summary.ended = "terminated" if is_term else "interrupted"
@@ -80,20 +78,6 @@ def run(paths: Sequence[str], flags: dict[str, Any]) -> int:
     if summary.ended in RESUMABLE and not current().quiet:
         click.echo("Run the same command again to go on from here.", err=True)
     return summary.exit_code
-
-
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """Hold what every part of a run needs: where to show things, what to count, and what to clean up."""
-
-    reporter: Reporter
-    summary: Summary
-    cleanup: ExitStack
-
-    def note(self, report: FileReport) -> None:
-        """Count a file on which nothing is done, and show it."""
-        self.summary.note(report)
-        self.reporter.file(report)
 
 
 def _reporter(flags: Mapping[str, Any]) -> Reporter:
@@ -117,19 +101,21 @@ def _reporter(flags: Mapping[str, Any]) -> Reporter:
     return Several(view, SummaryFile(flags["summary"]))
 
 
-def _transcribe(paths: Sequence[str], flags: dict[str, Any], desk: _Desk) -> None:
-    """Check everything that can be checked, find the files, and take them to their end."""
+def _take(errand: Errand, paths: Sequence[str], flags: dict[str, Any], desk: Desk) -> None:
+    """Check everything that can be checked, find the inputs, and take them to their end."""
     settings = _settings(flags)
-    formats = list(chosen(flags["formats"]))
-    template = parse_template(flags["output_template"], model=flags["model"], language=flags["language"] or "")
+    formats = errand.formats(flags)
+    desk.summary.output_dir = str(flags["output_dir"])
+    model, language = errand.names(flags)
+    template = parse_template(flags["output_template"], model=model, language=language)
     _demand_together(flags, formats, template)
-    options = _options(settings, flags, formats, desk.reporter, fetch=False)
-    search = _search(flags, settings, desk)
-    selection = find_inputs(expand_lists(paths), search)
-    _tell_start(flags, formats, options, selection, desk)
+    options = errand.options(settings, flags, formats, _teller(desk.reporter), fetch=False)
+    search = _search(errand, flags, settings, desk)
+    selection = errand.select(paths, flags, search, desk)
+    _tell_start(errand, flags, formats, options, selection, desk)
     _tell_skipped(selection, search, desk)
     if not selection.found:
-        _say_no_input(selection, desk)
+        _say_no_input(errand, selection, desk)
     elif all(one.error is not None for one in selection.found):
         _refuse_all(selection.found, flags, desk)
     else:
@@ -137,12 +123,12 @@ def _transcribe(paths: Sequence[str], flags: dict[str, Any], desk: _Desk) -> Non
         files = name_outputs(selection.found, folder, formats, template)
         files = _leave_aside(settings, files, flags, formats, desk)
         if flags["dry_run"]:
-            _plan(settings, files, options, flags, desk)
+            _plan(errand, settings, files, options, flags, desk)
         elif files:
             if not _is_piped(flags):
                 require_writable(folder)
                 require_folders(files, folder)
-            _follow(settings, files, flags, formats, desk)
+            _follow(errand, settings, files, flags, formats, desk)
             if _is_piped(flags):
                 print_output(folder)
 
@@ -187,50 +173,40 @@ def _demand_together(flags: Mapping[str, Any], formats: Sequence[str], template:
         raise BadOption("--force and --skip-existing contradict each other", hint="Choose one of them.")
 
 
-def _options(
-    settings: Settings, flags: dict[str, Any], formats: Sequence[str], reporter: Reporter, *, fetch: bool
-) -> dict[str, dict[str, Any]]:
-    """Return the full options of the pipeline; with `fetch`, the model is here afterwards, named by its hash."""
+def _teller(reporter: Reporter) -> Progress:
+    """Return what tells of the fetching of a model, each thing once."""
     told: set[str] = set()
 
-    def tell(event: Any) -> None:
+    def tell(event: PullEvent) -> None:
         if event.text not in told:
             told.add(event.text)
             reporter.warn("fetching_model", f"{event.model}: {event.text}")
 
-    prepare, recognise = pipeline_options(settings, flags, formats, tell, fetch=fetch)
-    deliver = {"formats": list(formats), "render": render_flags(flags)}
-    return TRANSCRIBE.options({"prepare": prepare, "recognise": recognise, "deliver": deliver})
+    return tell
 
 
-def _search(flags: Mapping[str, Any], settings: Settings, desk: _Desk) -> Search:
+def _search(errand: Errand, flags: Mapping[str, Any], settings: Settings, desk: Desk) -> Search:
     """Return what to take as input."""
-    stdin_name = name_of_stdin(flags["stdin_name"])
-
-    def stdin() -> Found:
-        if flags["dry_run"]:
-            return Found(STDIN, stdin_name)
-        return spool_stdin(desk.cleanup.enter_context(spool_folder(settings)), stdin_name)
-
     return Search(
         recursive=flags["recursive"],
         include=tuple(Pattern(text, anywhere=True) for text in flags["include"]),
         exclude=tuple(Pattern(text, anywhere=True) for text in flags["exclude"]),
         min_size=parse_size(flags["min_size"]),
         barred="" if _is_piped(flags) else os.path.abspath(flags["output_dir"]),  # noqa: PTH100 - no links resolved
-        stdin=stdin,
+        stdin=errand.spooled(flags, settings, desk),
+        kind=errand.kind,
     )
 
 
 def _tell_start(
+    errand: Errand,
     flags: Mapping[str, Any],
     formats: Sequence[str],
     options: Mapping[str, Mapping[str, Any]],
     selection: Selection,
-    desk: _Desk,
+    desk: Desk,
 ) -> None:
     """Say what is going to be done, and which options will have no effect."""
-    recognise = options["recognise"]
     desk.reporter.start(
         {
             "version": __version__,
@@ -238,40 +214,35 @@ def _tell_start(
             "files": len(selection.found),
             "output_dir": display_name(str(flags["output_dir"])),
             "formats": list(formats),
-            "engine": recognise["engine"],
-            "model": recognise["model"],
-            "options": {
-                "prepare": options["prepare"],
-                "recognise": recognise,
-                "render": options["deliver"]["render"],
-            },
+            **errand.facts(options),
         }
     )
-    for warning in option_warnings(flags):
+    for warning in errand.warnings(flags):
         desk.reporter.warn("option_without_effect", warning)
 
 
-def _tell_skipped(selection: Selection, search: Search, desk: _Desk) -> None:
+def _tell_skipped(selection: Selection, search: Search, desk: Desk) -> None:
     """Show what the search has left aside."""
     for one in selection.skipped:
         desk.note(FileReport(display_name(one.name), SKIPPED, reason=one.reason))
-        if one.reason == "output_folder" and holds_audio(search.barred):
+        if one.reason == "output_folder" and holds_any(search.barred, search.kind):
             desk.reporter.warn(
                 "output_folder_skipped",
-                f"{display_name(one.name)} is the output folder: recordings in it are passed over, unless you name it",
+                f"{display_name(one.name)} is the output folder:"
+                f" {search.kind.noun}s in it are passed over, unless you name it",
             )
 
 
-def _say_no_input(selection: Selection, desk: _Desk) -> None:
+def _say_no_input(errand: Errand, selection: Selection, desk: Desk) -> None:
     """Say that there is nothing to do, and why."""
     desk.summary.exit_code, desk.summary.ended = EXIT_NO_INPUT, "no_input"
     reasons = sorted({REASONS[one.reason] for one in selection.skipped})
     left = f" ({len(selection.skipped)} left aside: {'; '.join(reasons)})" if reasons else ""
-    click.echo(f"error: no audio files were found there{left} [no_input]", err=True)
-    click.echo("  Name files, or folders that hold recordings.", err=True)
+    click.echo(f"error: {errand.none_found[0]}{left} [no_input]", err=True)
+    click.echo(f"  {errand.none_found[1]}", err=True)
 
 
-def _refuse_all(found: Sequence[Found], flags: Mapping[str, Any], desk: _Desk) -> None:
+def _refuse_all(found: Sequence[Found], flags: Mapping[str, Any], desk: Desk) -> None:
     """Say what is wrong with each path: nothing is begun."""
     desk.summary.exit_code, desk.summary.ended = EXIT_REJECTED, "error"
     for one in found:
@@ -283,7 +254,7 @@ def _refuse_all(found: Sequence[Found], flags: Mapping[str, Any], desk: _Desk) -
             complain(one.error)
 
 
-def _output_folder(flags: Mapping[str, Any], settings: Settings, found: Sequence[Found], desk: _Desk) -> Path:
+def _output_folder(flags: Mapping[str, Any], settings: Settings, found: Sequence[Found], desk: Desk) -> Path:
     """Return the folder of the outputs: a private one where they go to standard output.
 
     Raises:
@@ -304,7 +275,7 @@ def _output_folder(flags: Mapping[str, Any], settings: Settings, found: Sequence
 
 
 def _leave_aside(
-    settings: Settings, files: list[InputFile], flags: Mapping[str, Any], formats: Sequence[str], desk: _Desk
+    settings: Settings, files: list[InputFile], flags: Mapping[str, Any], formats: Sequence[str], desk: Desk
 ) -> list[InputFile]:
     """Return the files without those that an option leaves aside by what became of them before."""
     reasons: dict[str, str] = {}
@@ -336,24 +307,31 @@ def _failed_before(settings: Settings, files: Sequence[InputFile], *, touch: boo
 
 
 def _plan(
+    errand: Errand,
     settings: Settings,
     files: Sequence[InputFile],
     options: Mapping[str, Mapping[str, Any]],
-    flags: Mapping[str, Any],
-    desk: _Desk,
+    flags: dict[str, Any],
+    desk: Desk,
 ) -> None:
     """Show what would be done."""
     from voicejobs.cli.plan import Wish, make_plan  # noqa: PLC0415 - a real run needs none of it
 
     archived = frozenset(Archive.read(flags["archive"]).hashes if flags["archive"] else ())
-    wish = Wish(options, options["deliver"]["formats"], flags["force"], archived, stdout=_is_piped(flags))
-    reports, desk.summary.plan = make_plan(settings, files, wish)
+    pipeline, pace = errand.pipeline(flags), errand.pace(options)
+    wish = Wish(pipeline, options, errand.formats(flags), flags["force"], archived, pace, _is_piped(flags))
+    reports, desk.summary.plan = make_plan(settings, files, wish, errand.measure)
     for report in reports:
         desk.note(report)
 
 
 def _follow(
-    settings: Settings, files: Sequence[InputFile], flags: dict[str, Any], formats: Sequence[str], desk: _Desk
+    errand: Errand,
+    settings: Settings,
+    files: Sequence[InputFile],
+    flags: dict[str, Any],
+    formats: Sequence[str],
+    desk: Desk,
 ) -> None:
     """Submit the files to a stack of our own or a running one, and follow them to their end."""
     limits = Limits.of(max_failures=1 if flags["fail_fast"] else flags["max_failures"], timeout_s=flags["timeout"])
@@ -362,18 +340,20 @@ def _follow(
         archive = Archive.read(flags["archive"])
         archive.open()
         desk.cleanup.callback(archive.close)
-    options = _options(settings, flags, formats, desk.reporter, fetch=True)
+    options = errand.options(settings, flags, formats, _teller(desk.reporter), fetch=True)
     if settings.broker_url:  # workers would wait for it, since servers come back; a wrong address is worth a word
         require_answer(settings.broker_url)
     with Stack(settings) as stack, opened(settings) as database:
         submission = Submission(
             database,
-            TRANSCRIBE,
+            errand.pipeline(flags),
             options,
-            label=f"transcribe {len(files)} file{'s' if len(files) != 1 else ''}",
+            label=f"{errand.command} {len(files)} file{'s' if len(files) != 1 else ''}",
             force=flags["force"],
             leave_out=frozenset(archive.hashes) if archive else (),
             max_queued_jobs=settings.max_queued_jobs,
+            expires_after_s=flags["expires_after"],
+            blobs=BlobStore(settings.blobs_dir),
         )
         run = Run(stack, submission, desk.reporter, desk.summary, limits, archive, hidden=str(spool_parent(settings)))
         run.follow(files)

@@ -72,7 +72,7 @@ class Command(_ExamplesFirst):
         try:
             given, _, _ = self.make_parser(ctx).parse_args(list(words))
         except click.NoSuchOption as error:
-            raise click.UsageError(f"{error.format_message()}{_advice(args)}", ctx) from error
+            raise click.UsageError(_no_such_option(error, args), ctx) from error
         names = {option.name for option in self.global_params}
         common = keep(ctx, {name: value for name, value in given.items() if name in names})
         if not given.get("help") and not ctx.resilient_parsing:
@@ -140,6 +140,24 @@ def suggested(name: str, names: Iterable[str]) -> str:
     """Return " Did you mean ...?" where one of `names` is near, else nothing."""
     near = difflib.get_close_matches(name, list(names), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def _no_such_option(error: click.NoSuchOption, args: Sequence[str]) -> str:
+    """Say what is wrong with an option, and what there is instead of one that other tools have."""
+    name = normalised(error.option_name).lstrip("-")
+    for words, instead in _OF_OTHERS.items():
+        if name in words:
+            return f"No such option {error.option_name!r}: {instead}"
+    return f"{error.format_message()}{_advice(args)}"
+
+
+_OF_OTHERS = {
+    ("diarize", "diarise", "diarization", "speakers", "speaker-labels", "min-speakers", "max-speakers", "hf-token"): (
+        "voicejobs does not tell speakers apart by their voices. Where each has a channel of their own, as in recorded"
+        " calls, `--channels split` names the channel of every word."
+    ),
+}
+"""Options that people know from other recognisers, and what to do here."""
 
 
 def _advice(args: Sequence[str]) -> str:

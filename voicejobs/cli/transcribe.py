@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from voicejobs.cli.completers import complete_formats
+from voicejobs.cli.durations import Duration
 from voicejobs.cli.recognition_options import recognition_options
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.subtitle_options import subtitle_options
@@ -74,6 +75,12 @@ is missing is done.
 @click.option("--fail-fast", is_flag=True, help="Stop after the first failed file.")
 @click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long.")
 @click.option(
+    "--expires-after",
+    type=Duration(is_positive=True),
+    metavar="DURATION",
+    help="Give up what is not done after so long: 30m, 12h, 2d.",
+)
+@click.option(
     "-j",
     "--jobs",
     type=click.IntRange(1, 1024),
@@ -91,6 +98,7 @@ is missing is done.
 @click.option("--no-progress", is_flag=True, help="Show only failures, warnings and the summary.")
 def transcribe(paths: tuple[str, ...], **flags: Any) -> int:
     """Hand the command line to the session."""
-    from voicejobs.cli.session import run  # noqa: PLC0415 - help and completion need no database
+    from voicejobs.cli.recognising import Recognising  # noqa: PLC0415 - help and completion need no database
+    from voicejobs.cli.session import run  # noqa: PLC0415
 
-    return run(paths, flags)
+    return run(Recognising(), paths, flags)

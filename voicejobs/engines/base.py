@@ -5,7 +5,7 @@ imports no model library at import time: the class is looked at in processes tha
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -30,6 +30,8 @@ class EngineSpec:
         memory_fraction: share 0..1 of the memory of its card that it may take; 0 for no limit.
         memory_bytes: that share in bytes; 0 where unknown.
         params: further settings of the engine, JSON values, as a tuple of pairs so that the spec hashes.
+        secrets: keys and passwords by name. They are in no text of the spec and not in `to_json`: the host hands them
+            to the engine process by the socket that the two share (docs/engines.md).
     """
 
     engine: str
@@ -41,14 +43,17 @@ class EngineSpec:
     memory_fraction: float = 0.0
     memory_bytes: int = 0
     params: tuple[tuple[str, Any], ...] = ()
+    secrets: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return asdict(self)
+        """Return plain JSON values, without the secrets."""
+        values = asdict(self)
+        del values["secrets"]
+        return values
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Build a spec from `to_json`."""
+        """Build a spec from `to_json`, without secrets."""
         values = dict(data)
         values["params"] = tuple((str(name), value) for name, value in values.get("params", ()))
         return cls(**values)
@@ -185,6 +190,9 @@ class EngineFacts:
         doubt: its text may be wrong, and tells so by its length: results of a shared batch that look wrong are decoded
             again alone, and every text is held against the speech under it (`steps/review.py`).
         uses_torch: whether its memory on a card is that of torch's allocator, which can be held to a share.
+        shares_calls: windows of one call are one computation, so that one may come out better alone. Otherwise a
+            doubtful result of a shared call is not asked for again: it would come again.
+        names_model: the model is one of a server's, called by any name, and not of the catalogue.
     """
 
     kind: EngineKind
@@ -194,6 +202,8 @@ class EngineFacts:
     memory_bytes: int = 0
     doubt: bool = True
     uses_torch: bool = False
+    shares_calls: bool = True
+    names_model: bool = False
 
 
 @runtime_checkable

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from voicejobs.audio.types import Pcm, Segment, WindowResult, Word
 from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
+from voicejobs.engines.cuda_libraries import preload
 from voicejobs.errors import BadOption, ExtraMissing, ModelUnavailable
 from voicejobs.units import samples_to_seconds
 
@@ -71,6 +72,8 @@ class WhisperEngine:
             raise ExtraMissing("faster-whisper is not installed", hint="pip install 'voicejobs[worker]'") from error
         device, index = _device(spec)
         _check_device(device, index)
+        if device == "cuda":
+            preload()
         model = WhisperModel(
             str(folder),
             device=device,

@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from voicejobs.engines.base import (
 )
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, Internal, OutOfMemory, VoicejobsError
+from voicejobs.heap import give_back_large_blocks
 from voicejobs.hosting import wire
 from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
@@ -56,10 +58,12 @@ def main(arguments: list[str]) -> None:
 def _load(header: dict[str, Any]) -> tuple[Engine | None, Answer]:
     """Load the engine of the spec."""
     try:
-        spec = EngineSpec.from_json(header["spec"])
+        spec = replace(EngineSpec.from_json(header["spec"]), secrets=tuple(header["secrets"].items()))
         kind = engine_class(spec.engine)
         facts = kind.facts(spec)
         hold_torch_to_share(spec, facts)
+        if facts.kind == "vad":  # hours of audio go through it, and it computes little
+            give_back_large_blocks()
         engine = kind.load(spec)
         demand_share(spec, facts)
         return engine, ({"ok": True}, [])

@@ -339,7 +339,7 @@ class EnginePool:
     def _deliver(self, items: list[Item], results: Sequence[Result]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""
         again: list[list[Item]] = []
-        doubting = self._plan.facts.doubt and len(items) > 1
+        doubting = self._plan.facts.doubt and self._plan.facts.shares_calls and len(items) > 1
         for item, result in zip(items, results, strict=True):
             if doubting and isinstance(result, WindowResult) and is_doubtful(_seconds(item), result):
                 again.append([item])

@@ -68,7 +68,8 @@ class EngineProcess:
         self._end = ours
         try:
             self._raise_if_abandoned()
-            self._exchange({"op": "load", "spec": self._spec.to_json()}, (), LOAD_TIMEOUT_S)
+            secrets = dict(self._spec.secrets)  # over the socket: arguments and environments can be read by others
+            self._exchange({"op": "load", "spec": self._spec.to_json(), "secrets": secrets}, (), LOAD_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise

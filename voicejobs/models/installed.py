@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from voicejobs.errors import ModelCorrupt, ModelUnavailable
+from voicejobs.errors import BadOption, ModelCorrupt, ModelUnavailable
 from voicejobs.models.catalogue import CATALOGUE, SHORT_REVISION, ModelEntry, ModelFile, find
 from voicejobs.settings import Settings
 
@@ -71,7 +71,8 @@ def use(name: str, settings: Settings) -> ModelEntry:
 
     Raises:
         UnknownModel: the catalogue has no such name, or not in this revision.
-        ModelUnavailable, ModelCorrupt: it is not on this machine, damaged, or the folder cannot be written.
+        ModelUnavailable, ModelCorrupt: it is not on this machine, or damaged.
+        BadOption: the folder cannot be written.
     """
     entry = find(name)
     resolve(entry, settings)
@@ -83,8 +84,8 @@ def use(name: str, settings: Settings) -> ModelEntry:
         temporary.write_text(json.dumps(pins, indent=2), encoding="utf-8")
         temporary.replace(settings.models_dir / PINS)
     except OSError as error:
-        raise ModelUnavailable(
-            f"the models folder {settings.models_dir} cannot be written: {error.strerror}",
+        raise BadOption(
+            f"The models folder {settings.models_dir} cannot be written: {error.strerror}",
             hint="Set VOICEJOBS_MODELS_DIR to a folder that you can write.",
         ) from error
     return entry

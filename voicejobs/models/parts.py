@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from voicejobs.errors import DiskFull, ModelCorrupt, ModelUnavailable
+from voicejobs.errors import BadOption, DiskFull, ModelCorrupt, ModelUnavailable
 from voicejobs.models.catalogue import ModelFile
 from voicejobs.models.installed import CHUNK_BYTES
 
@@ -36,6 +36,9 @@ class PullEvent:
     done: int = 0
     total: int = 0
 
+
+_NO_FOLDER = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP}
+"""What the operating system says where no other attempt can help."""
 
 Progress = Callable[[PullEvent], None]
 
@@ -163,16 +166,22 @@ def disk_errors(folder: Path) -> Iterator[None]:
 
     Raises:
         DiskFull: no space, or no quota.
-        ModelUnavailable: the folder cannot be written.
+        BadOption: the folder cannot be made or written.
+        ModelUnavailable: something else went wrong on the disk.
     """
     try:
         yield
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise DiskFull(f"no space left for model files in {folder}") from error
+        if error.errno in _NO_FOLDER:
+            raise BadOption(
+                f"The models folder {folder} cannot be written: {error.strerror}",
+                hint="Set VOICEJOBS_MODELS_DIR to a folder that you can write.",
+            ) from error
         raise ModelUnavailable(
             f"the pull into the models folder {folder} failed: {error}",
-            hint="Set VOICEJOBS_MODELS_DIR to a folder that you can write.",
+            hint="Run the command again; if that fails too, set VOICEJOBS_MODELS_DIR to a folder on another disk.",
         ) from error
 
 

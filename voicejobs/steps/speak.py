@@ -10,6 +10,7 @@ from voicejobs.errors import BadOption, Internal
 from voicejobs.steps.join import edges
 from voicejobs.steps.lines import Line
 from voicejobs.steps.wording import error_rate
+from voicejobs.text import speakable
 
 GROUP_LINES = 16
 """Lines of one call: enough for several engine processes, few enough to lose little when a worker dies."""
@@ -25,8 +26,8 @@ class Spoken:
 
     Args:
         sound: of the line.
-        facts: `speed` where it is not what was asked for, `over_s` where the line is longer than its room, `cer` and
-            `tries` where it was listened to.
+        facts: `skipped`, the letters that the voice does not know; `speed` where it is not what was asked for; `over_s`
+            where the line is longer than its room; `cer` and `tries` where it was listened to.
     """
 
     sound: Sound
@@ -92,6 +93,7 @@ def speak(
     *,
     fit: Fit | None = None,
     verify: Verify | None = None,
+    languages: Sequence[str] = (),
 ) -> list[Spoken]:
     """Return the sound of each line.
 
@@ -101,10 +103,13 @@ def speak(
         options: how to speak.
         fit: how to get lines into their room.
         verify: how to find out whether they can be understood.
+        languages: those of the voice, where it says them: letters of other scripts are left out, and told of.
 
     Raises:
         Internal: the engine changed its sampling rate.
     """
+    said = [speakable(line.spoken, languages) for line in lines]
+    lines = [replace(line, spoken=" ".join(one.text.split())) for line, one in zip(lines, said, strict=True)]
     sounds = synthesiser.synthesise([line.spoken for line in lines], options)
     found = [Spoken(sound, {}) for sound in sounds]
     if fit is not None:
@@ -113,7 +118,10 @@ def speak(
         found = _understood(lines, found, synthesiser, options, verify)
     if len({one.sound.rate_hz for one in found}) > 1:
         raise Internal("the engine gave sounds of several sampling rates")
-    return found
+    return [
+        Spoken(one.sound, {**one.facts, "skipped": list(what.skipped)}) if what.skipped else one
+        for one, what in zip(found, said, strict=True)
+    ]
 
 
 def heard_s(sound: Sound) -> float:

@@ -40,6 +40,8 @@ class WindowOptions:
 
 
 DEFAULT = WindowOptions()
+MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
+"""The longest window that any recogniser takes."""
 _BAD_CUT = 0.4
 """Windows that a cut without any pause is worth: two thirds of the windows may not be saved by three bad cuts."""
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 from sqlalchemy import (
-    CTE,
     BigInteger,
     Connection,
     Double,
@@ -44,7 +43,7 @@ from voicejobs.store.jobs import (
     step_run_id,
 )
 from voicejobs.store.leases import Claimer, Lease, dump
-from voicejobs.store.schema import artifacts, attempts, jobs, results, step_runs
+from voicejobs.store.schema import artifacts, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
 
@@ -260,43 +259,12 @@ class _Onward:
     at_once: Any
 
 
-def _succeeded() -> tuple[CTE, CTE]:
-    """Return the success of a step run and its line in the story, as parts of a statement."""
-    done = leases.SUCCEED.returning(
-        step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
-    ).cte("done")
-    told = (
-        insert(attempts)
-        .from_select(
-            ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
-            select(
-                done.c.id,
-                done.c.fence,
-                literal("succeeded"),
-                bindparam("b_owner", type_=String),
-                done.c.worker,
-                done.c.device,
-                done.c.started_at,
-                now_s(),
-            ),
-        )
-        .returning(attempts.c.fence)
-        .cte("told")
-    )
-    return done, told
-
-
-def _count(part: CTE) -> ColumnElement[Any]:
-    """Return how many rows a part of a statement has changed."""
-    return select(func.count()).select_from(part).scalar_subquery()
-
-
 def _at_once(claim: Any) -> Any:
     """Return the statement that commits a step run and claims the next: one row, its claim empty where it failed."""
-    done, told = _succeeded()
+    done, told = leases.success()
     claimed = claim(select(literal(1)).select_from(done).exists()).cte("claimed")
     return (
-        select(_count(done).label("succeeded"), *claimed.c)
+        select(leases.count(done).label("succeeded"), *claimed.c)
         .select_from(select(literal(1).label("one")).subquery().outerjoin(claimed, literal(True)))
         .add_cte(told)
     )
@@ -308,7 +276,7 @@ _GO_ON_NEW = _Onward(_claim_new(sqlite), _at_once(partial(_claim_new, postgresql
 
 def _finish_parts() -> Any:
     """Return the statement that commits the last step run of a job, its artifact, its result and the job."""
-    done, told = _succeeded()
+    done, told = leases.success()
     artifact: dict[str, ColumnElement[Any]] = {
         "id": bindparam("a_id", type_=String),
         "job_id": bindparam("j_id", type_=String),
@@ -356,7 +324,7 @@ def _finish_parts() -> Any:
         .returning(jobs.c.id)
         .cte("ended")
     )
-    return select(_count(done).label("succeeded")).add_cte(told, kept, found, ended)
+    return select(leases.count(done).label("succeeded")).add_cte(told, kept, found, ended)
 
 
 _FINISH = _finish_parts()

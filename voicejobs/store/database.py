@@ -1,12 +1,14 @@
 """Connections: one function makes an engine for SQLite or Postgres that behaves the same to its callers."""
 
+import logging
+import random
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -18,11 +20,23 @@ from sqlalchemy.types import Double
 
 from voicejobs.errors import BadOption, DatabaseUnavailable
 
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
 BUSY_TIMEOUT_MS = 30_000
 WAL_RETRY_S = 0.01
+CONFLICT_TRIES = 5
+CONFLICT_PAUSE_S = 0.1
+_CONFLICTS = frozenset({"40001", "40P01"})
+"""What Postgres calls a serialization failure and a deadlock: the same transaction may succeed a moment later."""
 PAUSE_S = 1.0
 """Rest after which a connection to Postgres is asked whether it still stands."""
 _EMBEDDED_HINT = "Check the rights and the free space of the state folder, or set VOICEJOBS_STATE_DIR to another."
+
+
+class InTheWay(DatabaseUnavailable):
+    """The server has ended a transaction because others waited for it, and it for them."""
 
 
 class now_s(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
@@ -100,6 +114,27 @@ class Database:
             with self._write_lock, mapped_errors(), engine.begin() as connection:
                 yield connection
 
+    def run(self, act: Callable[[Connection], T], *, durable: bool = True) -> T:
+        """Call `act` with a short transaction, and again where the server ended it so that others could go on.
+
+        Postgres does that to one of those who wait for each other in a circle. Nothing of it has happened then, so
+        `act` must do all that it does through its connection.
+
+        Raises:
+            DatabaseUnavailable: as `begin`, or every one of several tries was in the way of others.
+        """
+        for tries_left in range(CONFLICT_TRIES - 1, 0, -1):
+            try:
+                with self.begin(durable=durable) as connection:
+                    return act(connection)
+            except InTheWay as error:
+                logger.info(
+                    "a transaction was in the way of others", extra={"error": error.message, "left": tries_left}
+                )
+            time.sleep(random.uniform(0.01, CONFLICT_PAUSE_S))  # noqa: S311 - spreads load, guards nothing
+        with self.begin(durable=durable) as connection:
+            return act(connection)
+
     @contextmanager
     def at_once(self) -> Iterator[Connection]:
         """Open a connection to Postgres for one statement that is a transaction of its own: two round trips less."""
@@ -165,6 +200,8 @@ def mapped_errors() -> Iterator[None]:
     try:
         yield
     except (OperationalError, InterfaceError) as error:
+        if getattr(error.orig, "sqlstate", None) in _CONFLICTS:
+            raise InTheWay(f"The database has ended a transaction: {_first_line(error)}") from error
         embedded = isinstance(error.orig, sqlite3.Error)
         raise DatabaseUnavailable(
             f"The database does not answer: {_first_line(error)}", hint=_EMBEDDED_HINT if embedded else None

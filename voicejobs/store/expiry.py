@@ -4,7 +4,7 @@ from sqlalchemy import Connection, select, text
 
 from voicejobs.errors import Expired
 from voicejobs.store.database import now_s
-from voicejobs.store.jobs import finish_job
+from voicejobs.store.jobs import finish_job, lock_jobs
 from voicejobs.store.schema import EXPIRING, jobs
 from voicejobs.store.states import STARTABLE_JOB, JobState
 
@@ -24,5 +24,8 @@ def expire_jobs(connection: Connection) -> int:
             .limit(MOST_AT_ONCE)
         ).scalars()
     )
+    # All step runs before all jobs, as in `cancel_jobs`: job by job, each would wait for rows that the other has.
+    if late:
+        lock_jobs(connection, jobs.c.id.in_(late))
     error = Expired("The job was not done within the time that it was given")
     return sum(finish_job(connection, job_id, JobState.EXPIRED, error=error) for job_id in late)

@@ -8,15 +8,19 @@ from sqlalchemy import Connection, Double, String, bindparam, case, func, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
+from voicejobs.store.copying import copy_lines, copy_rows, text_of
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
+from voicejobs.store.locks import lock_in_order
 from voicejobs.store.schema import CANCELLING, UNSENT, artifacts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, StepState
 
 DEFAULT_TENANT = "default"
 DEFAULT_PRIORITY = 100
 UNSEALED_S = 86_400.0
+COPY_FROM_JOBS = 50
+"""From so many jobs on, COPY is quicker than insertion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +41,15 @@ class NewStepRun:
 class NewJob:
     """Describe a job to insert; see `schema.jobs`.
 
-    `cost_order` sorts inside a batch, least first. A job with an `error` has failed before it began. One that is not
-    done `expires_after_s` seconds after its insertion expires.
+    `options` may be JSON text already, as `dump` writes it. `cost_order` sorts inside a batch, least first. A job with
+    an `error` has failed before it began. One that is not done `expires_after_s` seconds after its insertion expires.
     """
 
     id: str
     seq: int
     pipeline: str
     pipeline_version: int
-    options: Mapping[str, Any]
+    options: Mapping[str, Any] | str
     source: Mapping[str, Any]
     source_name: str
     step_runs: Sequence[NewStepRun]
@@ -113,6 +117,8 @@ def _or_return(dialect: Any) -> Any:
     )
 
 
+# Whoever ends the job meanwhile waits for our commit, and finds the step runs that it has made.
+_KEEP_JOB = select(jobs.c.id).where(jobs.c.id == bindparam("b_id")).with_for_update(read=True)
 _INSERT_OR_RETURN = {"sqlite": _or_return(sqlite), "postgresql": _or_return(postgresql)}
 
 
@@ -140,42 +146,92 @@ def seal_batch(connection: Connection, batch_id: str) -> None:
     connection.execute(update(batches).where(batches.c.id == batch_id).values(sealed_at=now_s()))
 
 
+def keep_open(connection: Connection, batch_id: str) -> bool:
+    """Let a batch wait for further jobs until the transaction ends; False where somebody has sealed it.
+
+    Its row is locked: nobody completes it meanwhile, and one that was completed because its producer took a day is in
+    progress again.
+    """
+    changed: int = connection.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.sealed_at.is_(None))
+        .values(state=BatchState.IN_PROGRESS, finished_at=None)
+    ).rowcount
+    return changed == 1
+
+
+def reopen_batch(connection: Connection, batch_id: str) -> None:
+    """Let a batch be in progress: further jobs join it, whatever has become of it meanwhile."""
+    connection.execute(
+        update(batches).where(batches.c.id == batch_id).values(state=BatchState.IN_PROGRESS, finished_at=None)
+    )
+
+
 def insert_jobs(
     connection: Connection, batch_id: str, new_jobs: Iterable[NewJob], *, tenant: str = DEFAULT_TENANT
 ) -> None:
-    """Insert jobs and their first step runs in two statements, however many they are."""
-    job_rows: list[dict[str, Any]] = []
-    step_rows: list[dict[str, Any]] = []
-    for job in new_jobs:
-        job_rows.append(
-            {
-                "id": job.id,
-                "batch_id": batch_id,
-                "seq": job.seq,
-                "tenant": tenant,
-                "priority": job.priority,
-                "pipeline": job.pipeline,
-                "pipeline_version": job.pipeline_version,
-                "options": dump(job.options),
-                "source": dump(job.source),
-                "source_name": job.source_name,
-                "input_sha256": job.input_sha256,
-                "result_key": job.result_key,
-                "done_key": job.done_key,
-                "target": job.target,
-                "cost_order": job.cost_order,
-                "trace_id": job.trace_id or job.id,
-                "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
-                "error_code": job.error.code if job.error else None,
-                "error": dump(job.error.to_json()) if job.error else None,
-                "expires_after_s": job.expires_after_s,
-            }
-        )
-        step_rows.extend(_step_row(job.id, row) for row in job.step_runs)
+    """Insert jobs and their first step runs in two statements, however many they are; on Postgres many are copied."""
+    jobs_ = list(new_jobs)
+    job_rows = [_job_row(batch_id, tenant, job) for job in jobs_]
+    if connection.dialect.name == "postgresql" and len(jobs_) >= COPY_FROM_JOBS:
+        _copy(connection, job_rows, jobs_)
+        return
+    step_rows = [_step_row(job.id, row) for job in jobs_ for row in job.step_runs]
     if job_rows:
         connection.execute(_INSERT_JOB, job_rows)
     if step_rows:
         connection.execute(_INSERT_STEP, step_rows)
+
+
+def _job_row(batch_id: str, tenant: str, job: NewJob) -> dict[str, Any]:
+    """Return the column values of a new job."""
+    return {
+        "id": job.id,
+        "batch_id": batch_id,
+        "seq": job.seq,
+        "tenant": tenant,
+        "priority": job.priority,
+        "pipeline": job.pipeline,
+        "pipeline_version": job.pipeline_version,
+        "options": job.options if isinstance(job.options, str) else dump(job.options),
+        "source": dump(job.source),
+        "source_name": job.source_name,
+        "input_sha256": job.input_sha256,
+        "result_key": job.result_key,
+        "done_key": job.done_key,
+        "target": job.target,
+        "cost_order": job.cost_order,
+        "trace_id": job.trace_id or job.id,
+        "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
+        "error_code": job.error.code if job.error else None,
+        "error": dump(job.error.to_json()) if job.error else None,
+        "expires_after_s": job.expires_after_s,
+    }
+
+
+def _copy(connection: Connection, job_rows: list[dict[str, Any]], new_jobs: Sequence[NewJob]) -> None:
+    """Copy rows into their tables; COPY takes no expressions, so that the clock is asked once for all of them."""
+    now: float = connection.execute(select(now_s())).scalar_one()
+    for row in job_rows:
+        expires_after_s = row.pop("expires_after_s")
+        row["created_at"] = now
+        row["expires_at"] = None if expires_after_s is None else now + expires_after_s
+        row["finished_at"] = now if row["error"] else None
+    copy_rows(connection, jobs, job_rows)
+    # Nearly all jobs begin with the same step runs: what these have in common is written once.
+    alike: dict[int, str] = {}
+    columns: list[str] = []
+    lines = []
+    for job in new_jobs:
+        for row in job.step_runs:
+            if id(row) not in alike:
+                values = {**_step_row(job.id, row), "created_at": now}
+                del values["id"], values["job_id"]
+                columns = list(values)
+                alike[id(row)] = text_of(values.values())
+            lines.append(f"{step_run_id(job.id, row.node, row.shard)}\t{job.id}\t{alike[id(row)]}")
+    if lines:
+        copy_lines(connection, step_runs, ["id", "job_id", *columns], lines)
 
 
 def count_waiting(connection: Connection, most: int) -> int:
@@ -190,6 +246,7 @@ def insert_step_runs(connection: Connection, job_id: str, rows: Iterable[NewStep
     A job that was taken up again has some of them already, with the story of the attempts before: these come back.
     """
     values = [_step_row(job_id, row) for row in rows]
+    connection.execute(_KEEP_JOB, {"b_id": job_id})
     connection.execute(_INSERT_OR_RETURN[connection.dialect.name], values)
     return [value["id"] for value in values]
 
@@ -211,7 +268,7 @@ def _step_row(job_id: str, row: NewStepRun) -> dict[str, Any]:
         "depth": row.depth,
         "queue": row.queue,
         "state": row.state,
-        "inputs": dump(row.inputs or {}),
+        "inputs": dump(row.inputs) if row.inputs else "{}",
     }
 
 
@@ -285,9 +342,9 @@ def finish_job(
     audio_s: float | None = None,
 ) -> bool:
     """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
+    rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
     if state is not JobState.SUCCEEDED:
         # Step runs first, then the job, as in `cancel_jobs`: whoever cancels it at this moment waits, and we do not.
-        rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
         connection.execute(_SKIP_REST_OF_LIVE, {"b_id": job_id, "b_state": rest})
     changed = connection.execute(
         _FINISH_JOB,
@@ -300,6 +357,9 @@ def finish_job(
             "b_audio_s": audio_s,
         },
     ).rowcount
+    if changed and state is not JobState.SUCCEEDED:
+        # A commit that was under way has let the row of the job go only now, and may have queued further step runs.
+        connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": rest})
     return bool(changed)
 
 
@@ -406,10 +466,19 @@ def insert_result(connection: Connection, job_id: str, result: NewResult) -> Non
     )
 
 
+def lock_jobs(connection: Connection, which: Any) -> None:
+    """Lock the live jobs for which a condition holds, behind those of their step runs that wait."""
+    scope = (which, jobs.c.state.in_(LIVE_JOB))
+    waits = step_runs.c.state.in_((StepState.BLOCKED, StepState.QUEUED))
+    lock_in_order(connection, step_runs, waits, step_runs.c.job_id.in_(select(jobs.c.id).where(*scope)))
+    lock_in_order(connection, jobs, *scope)
+
+
 def cancel_jobs(connection: Connection, *, batch_id: str | None = None, job_id: str | None = None) -> int:
     """Cancel queued jobs at once and mark running ones as `cancelling`; return how many were touched."""
     scope = jobs.c.batch_id == batch_id if batch_id is not None else jobs.c.id == job_id
     # Step runs first, then jobs, as a claim does: so that neither misses the other, and they never lock each other out.
+    lock_jobs(connection, scope)
     connection.execute(
         update(step_runs)
         .where(
@@ -451,10 +520,17 @@ def complete_batches(connection: Connection) -> int:
     """
     whole = or_(batches.c.sealed_at.is_not(None), batches.c.created_at < now_s() - UNSEALED_S)
     live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.finished_at.is_(None)).exists()
+    is_complete = (batches.c.finished_at.is_(None), whole, ~live)
+    # Whoever takes up one of its jobs, or adds one, has the row of the batch. Once we have it, another look tells
+    # whether he did: to wait in the statement that completes would go by what its first look had seen.
+    found = select(batches.c.id).where(*is_complete).order_by(batches.c.id).with_for_update()
+    ids = list(connection.execute(found).scalars())
+    if not ids:
+        return 0
     return int(
         connection.execute(
             update(batches)
-            .where(batches.c.finished_at.is_(None), whole, ~live)
+            .where(batches.c.id.in_(ids), *is_complete)
             .values(state=BatchState.COMPLETED, finished_at=now_s())
         ).rowcount
     )

@@ -9,7 +9,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, String, and_, bindparam, case, func, insert, literal, or_, select, update
+from sqlalchemy import (
+    CTE,
+    Connection,
+    String,
+    and_,
+    bindparam,
+    case,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.expression import ColumnElement
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
@@ -186,7 +200,7 @@ _CLAIM_AT_ONCE = (
 )
 """The whole claim as one statement, for Postgres: each round trip costs more there than the work."""
 
-_HELD = and_(
+HELD = and_(
     step_runs.c.id == bindparam("b_id"),
     step_runs.c.fence == bindparam("b_fence"),
     step_runs.c.state == StepState.RUNNING,
@@ -194,7 +208,7 @@ _HELD = and_(
 
 SUCCEED = (
     update(step_runs)
-    .where(_HELD)
+    .where(HELD)
     .values(
         state=StepState.SUCCEEDED,
         output=bindparam("b_output"),
@@ -209,32 +223,49 @@ SUCCEED = (
 _job_is_live = select(literal(1)).where(jobs.c.id == step_runs.c.job_id, jobs.c.state.in_(LIVE_JOB)).exists()
 _new_state = bindparam("b_state", type_=String)
 
-_done = SUCCEED.returning(
-    step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
-).cte("done")
 
-_SUCCEED_AT_ONCE = (
-    insert(attempts)
-    .from_select(
-        ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
-        select(
-            _done.c.id,
-            _done.c.fence,
-            literal("succeeded"),
-            bindparam("b_owner"),
-            _done.c.worker,
-            _done.c.device,
-            _done.c.started_at,
-            now_s(),
-        ),
+def success() -> tuple[CTE, CTE]:
+    """Return the success of a step run and its line in the story, as parts of a statement for Postgres."""
+    done = SUCCEED.returning(
+        step_runs.c.id, step_runs.c.fence, step_runs.c.worker, step_runs.c.device, step_runs.c.started_at
+    ).cte("done")
+    told = (
+        insert(attempts)
+        .from_select(
+            ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at"],
+            select(
+                done.c.id,
+                done.c.fence,
+                literal("succeeded"),
+                bindparam("b_owner", type_=String),
+                done.c.worker,
+                done.c.device,
+                done.c.started_at,
+                now_s(),
+            ),
+        )
+        .returning(attempts.c.fence)
+        .cte("told")
     )
-    .returning(attempts.c.fence)
-)
-"""Success and its line in the story as one statement, for Postgres."""
+    return done, told
+
+
+def count(part: CTE) -> ColumnElement[Any]:
+    """Return how many rows a part of a statement has changed."""
+    return select(func.count()).select_from(part).scalar_subquery()
+
+
+def _succeed_at_once() -> Any:
+    """Return success and its line in the story as one statement, for Postgres."""
+    done, told = success()
+    return select(count(done).label("succeeded")).add_cte(told)
+
+
+_SUCCEED_AT_ONCE = _succeed_at_once()
 
 _END = (
     update(step_runs)
-    .where(_HELD)
+    .where(HELD)
     .values(
         # The job may have ended meanwhile, by another of its step runs: then nothing waits any more.
         state=case((and_(_new_state == StepState.QUEUED, ~_job_is_live), StepState.SKIPPED), else_=_new_state),
@@ -248,10 +279,10 @@ _END = (
 )
 
 _CHECKPOINT = (
-    update(step_runs).where(_HELD).values(checkpoint=bindparam("b_checkpoint"), progress_s=bindparam("b_progress_s"))
+    update(step_runs).where(HELD).values(checkpoint=bindparam("b_checkpoint"), progress_s=bindparam("b_progress_s"))
 )
 
-_PROGRESS = update(step_runs).where(_HELD).values(progress_s=bindparam("b_progress_s"))
+_PROGRESS = update(step_runs).where(HELD).values(progress_s=bindparam("b_progress_s"))
 
 _ATTEMPT = insert(attempts).from_select(
     ["step_run_id", "fence", "outcome", "owner", "worker", "device", "started_at", "finished_at",
@@ -356,7 +387,7 @@ def succeed(
         "b_progress_s": progress_s,
     }
     if connection.dialect.name == "postgresql":
-        demand_one(len(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).all()), lease)
+        demand_one(connection.execute(_SUCCEED_AT_ONCE, {**values, "b_owner": owner}).scalar_one(), lease)
     else:
         demand_one(connection.execute(SUCCEED, values).rowcount, lease)
         record_attempt(connection, lease, "succeeded", owner=owner)
@@ -442,9 +473,14 @@ def record_attempt(
     )
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
 def dump(value: Any) -> str:
     """Write compact JSON, as all JSON columns hold it."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    text = _ENCODER.encode(value)
+    if text.isascii():
+        return text
     # A lone surrogate (a byte of a file name that is no UTF-8) fits no database; its escape is the same JSON.
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 

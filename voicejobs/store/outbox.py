@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.locks import lock_in_order
 from voicejobs.store.owners import Owner
 from voicejobs.store.schema import RUNNING, SENT, UNSENT, attempts, batches, jobs, qualified, step_runs
 from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, StepState
@@ -15,6 +16,7 @@ DEATHS_BEFORE_ISOLATION = 3
 """Workers that may die under a job before it runs alone."""
 
 _DISPATCH_LOCK = 0x766A0001
+_SUBMIT_LOCK = 0x766A0002
 
 # Word for word the predicates of the partial indexes in `schema`; the columns carry their table, since queries join.
 _SENT = text(qualified("jobs", SENT))
@@ -24,9 +26,10 @@ _RUNNING = text(qualified("step_runs", RUNNING))
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Name an unfinished batch, how many of its jobs are out, and whether one of these must run alone."""
+    """Name an unfinished batch and its tenant, how many of its jobs are out, and whether one must run alone."""
 
     id: str
+    tenant: str
     lane: str
     in_flight: int
     has_isolated: bool
@@ -41,16 +44,23 @@ def lock_dispatch(connection: Connection, database: Database) -> bool:
     )
 
 
+def lock_submissions(connection: Connection, database: Database) -> None:
+    """Let no other submission of a manifest look for jobs and insert them until the transaction ends."""
+    if not database.is_sqlite:  # there the write transaction is the lock
+        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SUBMIT_LOCK})
+
+
 _OPEN_BATCHES = (
     select(
         batches.c.id,
+        batches.c.tenant,
         batches.c.lane,
         func.count(jobs.c.id).label("in_flight"),
         func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
     )
     .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
     .where(batches.c.finished_at.is_(None))
-    .group_by(batches.c.id, batches.c.lane)
+    .group_by(batches.c.id, batches.c.tenant, batches.c.lane)
     .order_by(func.count(jobs.c.id), batches.c.id)
 )
 
@@ -58,7 +68,7 @@ _OPEN_BATCHES = (
 def open_batches(connection: Connection) -> list[OpenBatch]:
     """Return the unfinished batches of all lanes, those with the fewest jobs in flight first."""
     return [
-        OpenBatch(row.id, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
+        OpenBatch(row.id, row.tenant, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
         for row in connection.execute(_OPEN_BATCHES)
     ]
 
@@ -72,6 +82,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
                 jobs.c.batch_id == batch_id,
                 _UNSENT,
                 or_(jobs.c.run_after.is_(None), jobs.c.run_after <= now_s()),
+                or_(jobs.c.expires_at.is_(None), jobs.c.expires_at > now_s()),  # upkeep ends the others
             )
             .order_by(jobs.c.priority, jobs.c.cost_order, jobs.c.seq)
             .limit(limit)
@@ -81,6 +92,7 @@ def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
 
 def mark_sent(connection: Connection, job_ids: Sequence[str]) -> None:
     """Note that the canvases of these jobs go to the broker now."""
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     connection.execute(
         update(jobs).where(jobs.c.id.in_(job_ids)).values(sent_at=now_s(), sent_count=jobs.c.sent_count + 1)
     )
@@ -88,6 +100,7 @@ def mark_sent(connection: Connection, job_ids: Sequence[str]) -> None:
 
 def mark_unsent(connection: Connection, job_ids: Sequence[str]) -> None:
     """Put jobs back into the outbox, since the broker did not take them."""
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     connection.execute(update(jobs).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(LIVE_JOB)).values(sent_at=None))
 
 
@@ -169,6 +182,7 @@ def _free(connection: Connection, which: Any, *, count_deaths: bool) -> list[str
             )
         )
     job_ids = sorted({row.job_id for row in rows})
+    lock_in_order(connection, jobs, jobs.c.id.in_(job_ids))
     ended = select(jobs.c.id).where(jobs.c.id.in_(job_ids), jobs.c.state.in_(FINAL_JOB))
     connection.execute(
         update(step_runs)

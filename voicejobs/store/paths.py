@@ -8,6 +8,9 @@ from typing import Any
 HASH8 = "\0hash8\0"
 """Stands in the path of an output for the first digits of its input's SHA-256, until the input has been read."""
 
+UNREAD = "unread"
+"""Marks the source of a job whose input nobody has read yet: its worker does so, and notes size, time and hash."""
+
 
 def encode_path(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return JSON values that keep every byte of `path`, which must be absolute."""
@@ -28,4 +31,6 @@ def decode_path(values: Mapping[str, Any]) -> str:
 def display_name(path: str | os.PathLike[str]) -> str:
     """Return `path` as text that any terminal and any database takes: odd bytes and controls are escaped."""
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    if text.isprintable():
+        return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, case, delete, func, insert, literal, select, 
 
 from voicejobs.errors import AudioGone
 from voicejobs.store.database import now_s
-from voicejobs.store.jobs import NewStepRun, insert_step_runs
+from voicejobs.store.jobs import NewStepRun, insert_step_runs, send_again
 from voicejobs.store.leases import dump
 from voicejobs.store.schema import attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, BatchState, JobState, StepState
@@ -134,6 +134,15 @@ def begin_anew(connection: Connection, job_id: str, wanted: Sequence[NewStepRun]
             .where(attempts.c.step_run_id.in_([row.id for row in present]), attempts.c.error_code == AudioGone.code)
         ).scalar_one()
     )
+
+
+def deliver_known(connection: Connection, job_id: str, wanted: Sequence[NewStepRun]) -> None:
+    """Let a live job go on with its last step alone, and put it into the outbox: what comes before has been found."""
+    present = lock(connection, [job_id])[job_id]
+    state = connection.execute(select(jobs.c.state).where(jobs.c.id == job_id).with_for_update()).scalar_one()
+    if state in LIVE_JOB:
+        reset_steps(connection, job_id, present, wanted)
+        send_again(connection, job_id)
 
 
 def reset_last(connection: Connection, job_id: str, node: str) -> None:

@@ -30,6 +30,7 @@ from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
 from voicejobs.store.leases import Claimer, Ending, Lease
 from voicejobs.store.retry import begin_anew
 from voicejobs.store.states import JobState, StepState
+from voicejobs.tasks.identify import identified
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
 
@@ -65,6 +66,7 @@ def run_step(runtime: Runtime, task: Task[Any, Any], step_run_id: str, bodies: M
     Raises:
         Ignore: the delivery means nothing any more, or a step did not succeed.
     """
+    runtime.taken += 1
     if runtime.keeper.is_closing:
         raise Ignore  # the row stays queued; the next worker finds its message lost and sends another
     try:
@@ -115,6 +117,7 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
     """Run the body under its lease; return what became ready, or None where the chain ends."""
     try:
         _demand_known_version(lease)
+        lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
         return _commit(runtime, lease, product, bodies)
@@ -198,22 +201,32 @@ def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
     logger.info("interrupted", extra={"reason": reason.code})
     if isinstance(reason, LeaseLost):
         return
+
+    def give_back(connection: Connection) -> None:
+        if isinstance(reason, AudioGone):
+            _begin_anew(runtime, connection, lease, reason)
+        elif isinstance(reason, Cancelled):
+            leases.end(connection, lease, Ending(StepState.CANCELLED, "cancelled"), owner=runtime.owner)
+        else:
+            leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=runtime.owner)
+            send_again(connection, lease.job_id, delay_s=0.0 if _knows(lease) else UNKNOWN_VERSION_DELAY_S)
+
     try:
-        with runtime.database.begin() as connection:
-            if isinstance(reason, AudioGone):
-                _begin_anew(runtime, connection, lease, reason)
-            elif isinstance(reason, Cancelled):
-                leases.end(connection, lease, Ending(StepState.CANCELLED, "cancelled"), owner=runtime.owner)
-            else:
-                leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=runtime.owner)
-                send_again(connection, lease.job_id, delay_s=0.0 if _knows(lease) else UNKNOWN_VERSION_DELAY_S)
+        runtime.database.run(give_back)
         if isinstance(reason, Cancelled):
             runtime.upkeep.tick()
     except VoicejobsError as error:
         logger.info("could not give the lease back", extra={"error": error.message})
+        _owe(runtime, lease, error)
         return
     if isinstance(reason, Cancelled):
         runtime.blobs.remove_scratch(lease.job_id)
+
+
+def _owe(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
+    """Let the keeper give a lease back once the database answers again, if that is why we could not."""
+    if isinstance(error, DatabaseUnavailable):
+        runtime.keeper.owe(lease)
 
 
 def _begin_anew(runtime: Runtime, connection: Connection, lease: Lease, reason: AudioGone) -> None:
@@ -227,6 +240,11 @@ def _begin_anew(runtime: Runtime, connection: Connection, lease: Lease, reason: 
         send_again(connection, lease.job_id)
 
 
+def _asked_delay_s(error: VoicejobsError) -> float:
+    """Return for how long a busy server of an engine asks to be left alone, within reason."""
+    return min(dispatch.RETRY_CAP_S, float(error.details.get("retry_after_s") or 0.0))
+
+
 def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
     """Decide by the kind of error: try again later, or end the job with its whole story."""
     burns = not isinstance(error, NO_ATTEMPT_BURNT)
@@ -235,23 +253,27 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
     if not isinstance(error, Permanent) or error.__cause__ is not None:
         trace = "".join(tracebacks.format_exception(error))[-MAX_ERROR_TRACE_CHARS:]
     logger.warning("step failed", extra={"code": error.code, "error": error.message, "final": final})
+
+    def end(connection: Connection) -> None:
+        ending = Ending(
+            state=StepState.FAILED if final else StepState.QUEUED,
+            outcome="failed" if final else "retried",
+            is_failure=burns,
+            error=error,
+            traceback=trace,
+        )
+        leases.end(connection, lease, ending, owner=runtime.owner)
+        if final:
+            finish_job(connection, lease.job_id, JobState.FAILED, error=error)
+        else:
+            delay_s = dispatch.retry_delay_s(lease.failures + 1) if burns else UNBURNT_DELAY_S
+            send_again(connection, lease.job_id, delay_s=max(delay_s, _asked_delay_s(error)))
+
     try:
-        with runtime.database.begin() as connection:
-            ending = Ending(
-                state=StepState.FAILED if final else StepState.QUEUED,
-                outcome="failed" if final else "retried",
-                is_failure=burns,
-                error=error,
-                traceback=trace,
-            )
-            leases.end(connection, lease, ending, owner=runtime.owner)
-            if final:
-                finish_job(connection, lease.job_id, JobState.FAILED, error=error)
-            else:
-                delay_s = dispatch.retry_delay_s(lease.failures + 1) if burns else UNBURNT_DELAY_S
-                send_again(connection, lease.job_id, delay_s=delay_s)
+        runtime.database.run(end)
     except VoicejobsError as lost:
         logger.warning("could not record the failure", extra={"error": lost.message})
+        _owe(runtime, lease, lost)
         return
     if final:
         runtime.blobs.remove_scratch(lease.job_id)

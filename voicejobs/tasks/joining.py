@@ -15,7 +15,7 @@ from voicejobs.audio import encode
 from voicejobs.audio.encode import Block, Encoder, resampled
 from voicejobs.audio.pcm import read_window
 from voicejobs.audio.types import Segment, Span, Transcript
-from voicejobs.errors import AudioGone, Internal, NotFound
+from voicejobs.errors import AudioGone, EmptyText, Internal, NotFound
 from voicejobs.formats import RenderOptions, render
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.join import Joiner, JoinOptions, Meter, Take, louder
@@ -30,6 +30,7 @@ from voicejobs.tasks.base import Product
 from voicejobs.tasks.delivery import demand_free, file_mode, part_of, remove_parts
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
+from voicejobs.text.tags import base_language
 from voicejobs.units import samples_to_seconds
 
 _FULL_SCALE = np.float32(32_767.0)
@@ -83,6 +84,8 @@ class _Lines:
         for shard in self._shards():
             rates.add(shard["rate_hz"])
             samples += sum(sum(part["sizes"]) for part in shard["parts"])
+        if not samples:
+            raise EmptyText(f"The voice can say nothing of {lease.source['name']}", hint="Choose another voice.")
         if len(rates) != 1:
             raise Internal(f"the shards were spoken at {len(rates)} sampling rates")
         self.rate_hz: int = rates.pop()
@@ -122,10 +125,12 @@ class _Lines:
             raise AudioGone(f"The sound of {self._lease.source['name']} is gone") from error
 
     def findings(self) -> Iterator[dict[str, Any]]:
-        """Yield what a user should know: lines that do not fit their room, and lines that were not understood."""
+        """Yield what a user should know: lines that do not fit, that were not understood, or not spoken whole."""
         options = SYNTHESISE.options(self._lease.options[self._node])
         limit = verify_options(options["verify"])["max_cer"]
         for number, (line, facts) in enumerate(self.lines()):
+            if "skipped" in facts:
+                yield {"code": "not_spoken", "line": number, "text": line.text, "skipped": facts["skipped"]}
             if "over_s" in facts:
                 yield {"code": "does_not_fit", "line": number, "text": line.text, "over_s": facts["over_s"]}
             if facts.get("cer", 0.0) > limit:
@@ -141,7 +146,7 @@ def _transcript(lease: Lease, spoken: _Lines, joiner: Joiner, duration_s: float)
     )
     return Transcript(
         segments=segments,
-        language=spoken.language,
+        language=base_language(spoken.language),
         duration_s=duration_s,
         engine=options["engine"],
         model=options["model"],

@@ -4,13 +4,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
+
+from sqlalchemy import Connection
 
 from voicejobs.errors import Cancelled, LeaseLost, ShuttingDown, StepTimeout, VoicejobsError
-from voicejobs.store import outbox
+from voicejobs.store import leases, outbox
 from voicejobs.store.database import Database
-from voicejobs.store.leases import Lease
+from voicejobs.store.jobs import send_again
+from voicejobs.store.leases import Ending, Lease
+from voicejobs.store.states import StepState
 
 logger = logging.getLogger(__name__)
 
@@ -72,6 +77,7 @@ class LeaseKeeper:
         self.lease_s = lease_s
         self._on_outage = on_outage
         self._holds: dict[str, Hold] = {}
+        self._owed: list[Lease] = []
         self._lock = threading.Lock()
         self._end = threading.Event()
         self._closing: ShuttingDown | None = None
@@ -123,15 +129,24 @@ class LeaseKeeper:
                 if self._holds.get(lease.step_run_id) is hold:
                     del self._holds[lease.step_run_id]
 
+    def owe(self, lease: Lease) -> None:
+        """Give a lease back as soon as the database answers again: its task could not tell how it ended.
+
+        Left alone it would run out, as if this worker had died under the job.
+        """
+        with self._lock:
+            self._owed.append(lease)
+
     def _run(self) -> None:
         """Beat and look until the end."""
         next_beat = time.monotonic() + self.lease_s / 3
         while not self._end.wait(min(LOOK_EVERY_S, self.lease_s / 6)):
-            if not self._holds:
+            if not self._holds and not self._owed:
                 next_beat = time.monotonic() + self.lease_s / 3
                 continue
             self._stop_late()
             try:
+                self._pay()
                 self._look()
                 if time.monotonic() >= next_beat:
                     self._beat()
@@ -142,6 +157,16 @@ class LeaseKeeper:
             except Exception:
                 logger.exception("heartbeat failed")
                 self._on_outage()
+
+    def _pay(self) -> None:
+        """Give back what is owed; a lease that is no longer ours, or whose commit got through after all, is not."""
+        with self._lock:
+            owed = list(self._owed)
+        for lease in owed:
+            with suppress(LeaseLost):
+                self.database.run(partial(_give_back, lease=lease, owner=self.owner))
+            with self._lock:
+                self._owed.remove(lease)
 
     def _stop_late(self) -> None:
         """Stop the tasks whose time is over."""
@@ -169,3 +194,9 @@ class LeaseKeeper:
         for key, hold in before.items():
             if key not in alive:
                 hold.stop(LeaseLost(f"The step run {hold.lease.step_run_id} is no longer ours"))
+
+
+def _give_back(connection: Connection, *, lease: Lease, owner: str) -> None:
+    """Put a step run back to the queue, at no cost to its job."""
+    leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=owner)
+    send_again(connection, lease.job_id)

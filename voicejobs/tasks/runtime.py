@@ -1,37 +1,36 @@
 """What the tasks of one worker process share: store, leases, decoder, engine processes and the upkeep thread."""
 
 import logging
-import shutil
+import socket
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from celery import Celery
+from sqlalchemy import select
 
-from voicejobs import dispatch
-from voicejobs.engines.base import EngineSpec
+from voicejobs import dispatch, notices
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
-from voicejobs.messages import queue_name
+from voicejobs.hosting.specs import VAD_SPEC, Seat
+from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
 from voicejobs.store.blobs import BlobStore
-from voicejobs.store.database import Database
+from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
+from voicejobs.tasks.watchdog import Signs, Watchdog
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
-
-VAD_SPEC = EngineSpec("silero")
-"""The detector that `prepare` asks where there is speech."""
 
 SCHEMA_WAIT_S = 60.0
 FILL_EVERY_S = 0.5
@@ -42,27 +41,20 @@ SCRATCH_EVERY_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Say where this worker stands.
+class Place(Seat):
+    """Say where this worker stands, besides where its engines run.
 
     Args:
         worker: name for the story of each step run.
         device: likewise.
         window_jobs: jobs that the dispatcher keeps out at once.
         is_restart: whether the worker before this one died: what it held may have killed it.
-        engine_device: how its engines name the device: `cpu`, or `cuda:0` whichever card that is; `auto` where nobody
-            has placed this worker: then options and machine decide.
-        memory_fraction: share 0..1 of the memory of that card; 0 without one.
-        memory_bytes: that share in bytes; 0 where unknown.
     """
 
     worker: str = "worker"
     device: str = "cpu"
     window_jobs: int = 16
     is_restart: bool = False
-    engine_device: str = "auto"
-    memory_fraction: float = 0.0
-    memory_bytes: int = 0
 
 
 class Once:
@@ -131,7 +123,11 @@ class Runtime:
         self.audio = AudioBudget()
         self.sound = AudioBudget()
         self.watch = Watch()
+        self.taken = 0
+        self._turned_at = time.monotonic()
+        self._watchdog = Watchdog(self._signs(), settings.stall_s)
         self._disk_low = False
+        self._notice_due = 0.0
         self._rung = threading.Event()
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
@@ -143,6 +139,8 @@ class Runtime:
         self._guard(self._warm)
         self.keeper.start()
         self._thread.start()
+        if self.settings.stall_s:
+            self._watchdog.start()
 
     def serves(self, queue_class: str) -> bool:
         """Tell whether this worker takes the messages of a queue class; another's must not run here."""
@@ -158,6 +156,7 @@ class Runtime:
 
     def close(self) -> None:
         """End the threads and the child processes."""
+        self._watchdog.close()
         self._end.set()
         self._rung.set()
         if self._thread.is_alive():
@@ -178,6 +177,7 @@ class Runtime:
         ]
         due = [time.monotonic() + every for every, _ in duties]
         while not self._end.is_set():
+            self._turned_at = time.monotonic()
             if not self.keeper.is_closing:
                 self._guard(self._fill)
             now = time.monotonic()
@@ -215,19 +215,26 @@ class Runtime:
         dispatch.fill(self.database, self.app, self.place.window_jobs)
 
     def _has_space(self) -> bool:
-        """Tell whether the disk has more room than its floor; say so when it gets low, and when it has room again."""
-        free = shutil.disk_usage(self.settings.state_dir).free
-        low = free < self.settings.disk_floor_bytes
+        """Tell whether the disk has more room than its floor; say so, in the log and to whoever waits for jobs."""
+        reason = notices.disk_low(self.settings)
+        low = bool(reason)
+        now = time.monotonic()
+        if low != self._disk_low or (low and now >= self._notice_due):
+            self._notice_due = now + notices.REPEAT_S
+            with self.app.connection_for_write() as connection:
+                notices.tell(connection, f"{socket.gethostname()}/{self.place.worker}", reason)
         if low != self._disk_low:
             self._disk_low = low
-            told = {"free_bytes": free, "floor_bytes": self.settings.disk_floor_bytes}
-            logger.warning("the disk is low: no job is begun" if low else "the disk has space again", extra=told)
+            logger.warning(
+                "the disk is low: no job is begun" if low else "the disk has space again", extra={"reason": reason}
+            )
         return not low
 
     def _wait_for_schema(self) -> None:
         """Wait until somebody has migrated the database: commands and the deployment do, workers never."""
         deadline = time.monotonic() + SCHEMA_WAIT_S
         while not self._end.is_set():
+            self._turned_at = time.monotonic()
             try:
                 migrate.check(self.database)
             except VoicejobsError as error:
@@ -237,6 +244,28 @@ class Runtime:
                 self._end.wait(0.05)
             else:
                 return
+
+    def _signs(self) -> Signs:
+        """Return what tells the watchdog that this worker lives."""
+        return Signs(
+            turned_at=lambda: self._turned_at,
+            taken=lambda: self.taken,
+            is_idle=lambda: not self.keeper.held,
+            is_closing=lambda: self.keeper.is_closing,
+            # Asked each time: Celery settles the queues of a worker after its runtime is made.
+            waiting=lambda: self.upkeep.messages_in([name for name in QUEUE_CLASSES if self.serves(name)]),
+            answers=self._database_answers,
+        )
+
+    def _database_answers(self) -> bool:
+        """Ask the database on a connection of its own: those of the pool may be what we wait for."""
+        with closing(Database(self.settings.effective_database_url, pool_size=1)) as database:
+            try:
+                with database.read() as connection:
+                    connection.execute(select(now_s()))
+            except DatabaseUnavailable:
+                return False
+        return True
 
     def _guard(self, duty: Callable[[], object]) -> None:
         """Run a duty; what it cannot do now it can do next time."""

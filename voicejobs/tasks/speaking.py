@@ -11,14 +11,16 @@ import numpy as np
 from voicejobs.audio.encode import resampled, to_pcm
 from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Sound
-from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
+from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
 from voicejobs.formats.subtitles import read_subtitles
+from voicejobs.hosting.specs import engine_spec
 from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
@@ -28,8 +30,9 @@ from voicejobs.tasks.inputs import check_unchanged
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
-from voicejobs.tasks.steps import engine_spec, transcript_of
+from voicejobs.tasks.steps import transcript_of
 from voicejobs.text import decode_text, markup_of
+from voicejobs.text.tags import base_language
 from voicejobs.units import MILLISECONDS_PER_SECOND, SAMPLE_RATE_HZ, samples_to_seconds, seconds_to_samples
 
 MAX_TEXT_BYTES = 64_000_000
@@ -43,8 +46,6 @@ CAPTIONS = "captions"
 
 SOUND_PER_PROCESS_S = 150
 """Sound in memory at once for each engine process: more than a group of lines, and flat however long texts are."""
-
-MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
 
 
 def plan_text(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -261,13 +262,23 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
     fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
     verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None
     wanted = synthesise_options(options, planned["language"])
-    return _Voice(lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify), synthesiser.processes)
+    languages = _languages(synthesiser.voices(), options["voice"])
+    return _Voice(
+        lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify, languages=languages),
+        synthesiser.processes,
+    )
+
+
+def _languages(voices: Sequence[Voice], name: str) -> tuple[str, ...]:
+    """Return the languages of a voice, the first one where it is not named; none where nobody says."""
+    found = next((voice for voice in voices if voice.name == name), voices[0] if voices else None)
+    return found.languages if found is not None else ()
 
 
 def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseOptions:
     """Return the engine's options."""
     names = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
-    return SynthesiseOptions(language=language.partition("-")[0], **{name: options[name] for name in names})
+    return SynthesiseOptions(language=base_language(language), **{name: options[name] for name in names})
 
 
 def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
@@ -275,7 +286,7 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
     given = verify_options(options["verify"])
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
     recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
-    wanted = RecogniseOptions(language=language.partition("-")[0])
+    wanted = RecogniseOptions(language=base_language(language))
 
     def hear(sounds: Sequence[Sound]) -> list[str]:
         windows = [list(_windows(sound)) for sound in sounds]

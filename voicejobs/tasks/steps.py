@@ -9,19 +9,17 @@ from typing import Any
 
 from voicejobs.audio.pcm import PcmWriter, read_window
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
-from voicejobs.engines.base import EngineSpec, RecogniseOptions, Recogniser
-from voicejobs.engines.devices import resolve_device
+from voicejobs.engines.base import Recogniser
 from voicejobs.engines.registry import engine_class
-from voicejobs.errors import AudioGone, DatabaseUnavailable, ModelCorrupt, NotFound
+from voicejobs.errors import AudioGone, DatabaseUnavailable, NotFound
+from voicejobs.hosting.specs import engine_spec, recognise_options, vad_spec
 from voicejobs.messages import QUEUE_CLASSES
-from voicejobs.models.catalogue import by_hash
-from voicejobs.models.installed import resolve
-from voicejobs.settings import Settings
 from voicejobs.steps.merge import Piece, language_of, merge
 from voicejobs.steps.plan import PlanOptions, Speech, plan
 from voicejobs.steps.prepare import Heard, listen
 from voicejobs.steps.recognise import Work, detect_language, language_windows, recognise
 from voicejobs.steps.registry import PREPARE, RECOGNISE
+from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
@@ -30,16 +28,14 @@ from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
 from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
 from voicejobs.tasks.keeper import Hold
-from voicejobs.tasks.runtime import VAD_SPEC, Place, Runtime
-from voicejobs.units import SAMPLE_RATE_HZ, samples_to_seconds
+from voicejobs.tasks.runtime import Runtime
+from voicejobs.units import samples_to_seconds
 
 SHARD_WINDOWS = 16
 """Windows of one step run of `recognise`, some eight minutes of speech: longer recordings fork."""
 
 WINDOWS_PER_PROCESS = 8
 """Windows in memory at once for each engine process: enough to keep it busy, and flat however long recordings are."""
-
-MAX_WINDOW_SAMPLES = 30 * SAMPLE_RATE_HZ
 
 PROGRESS_EVERY_S = 60.0
 """Decoded audio between two notes of progress."""
@@ -49,14 +45,16 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Decode the input into the job's scratch folder and plan the windows of each channel."""
     path = decode_path(lease.source)
     check_unchanged(path, lease.source)
-    options = runtime.decoder.options(channels=lease.options["prepare"]["channels"])
+    wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
+    options = runtime.decoder.options(channels=wanted["channels"])
+    detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
     try:
         with runtime.decoder.open(path, options, cancelled=lambda: hold.is_stopped) as stream:
             heard = listen(
                 stream.blocks(),
-                runtime.host.vad(VAD_SPEC),
+                detector,
                 _keep_in(runtime, lease, writers),
                 _note_progress(runtime, lease, hold),
             )
@@ -120,7 +118,7 @@ def _prepared(
     channels: list[dict[str, Any]] = []
     shards: list[dict[str, Any]] = []
     for number, (channel, writer) in enumerate(zip(heard, writers, strict=True)):
-        planned = plan(channel.probabilities, channel.samples, VAD_FRAME_SAMPLES, wanted)
+        planned = plan(channel.probabilities, channel.samples, channel.frame_samples, wanted)
         windows = planned.windows
         channels.append(
             {
@@ -167,10 +165,6 @@ def _spans_to_json(spans: Sequence[Span]) -> list[list[int]]:
 def _spans_of(pairs: Sequence[Sequence[int]]) -> list[Span]:
     """Return the spans that `_spans_to_json` wrote."""
     return [Span(start, end) for start, end in pairs]
-
-
-VAD_FRAME_SAMPLES = 512
-"""Frame of the detector that `VAD_SPEC` names."""
 
 
 def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -235,51 +229,6 @@ def _speech_s(windows: Sequence[Span]) -> float:
     return samples_to_seconds(sum(window.length_samples for window in windows))
 
 
-def engine_spec(options: Mapping[str, Any], settings: Settings, place: Place) -> EngineSpec:
-    """Return the engine that options ask for, on the device that this worker has, with verified files.
-
-    A worker that was given a card sees no other, and calls it cuda:0 whatever its number is in the options.
-
-    Raises:
-        ModelCorrupt: the model here is not the one with which the job was submitted.
-    """
-    is_placed = place.engine_device != "auto" and options["device"] != "cpu"
-    device = place.engine_device if is_placed else resolve_device(options["device"])
-    params: tuple[tuple[str, Any], ...] = ()
-    if options["batch_size"]:
-        params = (("max_batch", options["batch_size"]),)
-    if options["engine"] in {"fake", "fake_voice"}:
-        params = (
-            *params,
-            ("cost_base_s", settings.fake_cost_base_s),
-            ("cost_window_s", settings.fake_cost_window_s),
-            ("cost_mode", settings.fake_cost_mode),
-            ("character_s", settings.fake_character_s),
-        )
-    spec = EngineSpec(
-        engine=options["engine"],
-        model=options["model"],
-        device=device,
-        compute_type=options.get("compute_type", ""),
-        threads=options["threads"] or 1,
-        memory_fraction=0.0 if device == "cpu" else place.memory_fraction,
-        memory_bytes=0 if device == "cpu" else place.memory_bytes,
-        params=params,
-    )
-    if not engine_class(spec.engine).facts(spec).needs_model:
-        return spec
-    files = resolve(by_hash(options["model"], options["model_sha256"]), settings)
-    if options["model_sha256"] and files.sha256 != options["model_sha256"]:
-        raise ModelCorrupt(f"The model {options['model']!r} on this worker is not the one that the job names")
-    return replace(spec, model_dir=str(files.dir))
-
-
-def recognise_options(options: Mapping[str, Any], *, split: bool) -> RecogniseOptions:
-    """Return the engine's options; channels that were kept apart are merged by word, so that words need times."""
-    same = {name: value for name, value in options.items() if name not in _ENGINE_OPTIONS}
-    return RecogniseOptions.from_json({**same, "word_timestamps": options["word_timestamps"] or split})
-
-
 def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Merge the pieces, keep the transcript, and write the files."""
     known = lease.inputs.get("transcript")
@@ -300,7 +249,7 @@ def deliver(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         text=transcript.text,
     )
     return Product(
-        output={"files": files},
+        output={"files": files, **({"warnings": list(transcript.warnings)} if transcript.warnings else {})},
         audio_s=transcript.duration_s,
         progress_s=transcript.duration_s,
         artifacts=[artifact],
@@ -335,22 +284,24 @@ def transcript_of(lease: Lease) -> Transcript:
         source_name=str(lease.source.get("name", "")),
         source_sha256=lease.input_sha256 or "",
         options={"word_timestamps": options["word_timestamps"], "task": options["task"]},
-        warnings=_warnings(audio, segments),
+        warnings=_warnings(audio, segments, lease.options["prepare"]["clips"]),
     )
 
 
-def _warnings(audio: Mapping[str, Any], segments: Sequence[Segment]) -> tuple[str, ...]:
+def _warnings(
+    audio: Mapping[str, Any], segments: Sequence[Segment], clips: Sequence[Sequence[float | None]]
+) -> tuple[str, ...]:
     """Return short codes for what a reader of the transcript should know."""
     warnings = []
+    duration_s = samples_to_seconds(audio["samples"])
+    if any((start_s or 0.0) >= duration_s > 0 for start_s, _ in clips):
+        warnings.append("clip_past_end")
     if not segments:
         warnings.append("no_speech")
     if audio["media"].get("skipped_packets"):
         warnings.append("damaged_passages")
     return tuple(warnings)
 
-
-_ENGINE_OPTIONS = frozenset({"engine", "model", "model_sha256", "device", "compute_type", "threads", "batch_size"})
-"""Options of the step `recognise` that say which engine to load; all others go into each call."""
 
 BODIES: dict[str, Body] = {"prepare": prepare, "recognise": recognise_shard, "deliver": deliver}
 """The body of the task of each step."""

@@ -9,6 +9,8 @@ from itertools import groupby
 from voicejobs.text.tags import base_language
 
 _LATIN = "LATIN"
+_SCIENCE = "GREEK"
+"""Single letters of it stand in texts of every language, and voices know their names."""
 _HAN = "CJK"
 _KANA = ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "FULLWIDTH", "HALFWIDTH", "IDEOGRAPHIC")
 _OF_LANGUAGE: dict[str, tuple[str, ...]] = {
@@ -68,6 +70,7 @@ def speakable(text: str, languages: Sequence[str]) -> Speakable:
     if not languages:
         return Speakable(text)
     known = {script for language in languages for script in _OF_LANGUAGE.get(base_language(language), (_LATIN,))}
+    known.add(_SCIENCE)
     kept: list[str] = []
     skipped: list[str] = []
     for is_known, run in groupby(text, key=lambda character: _script(character) in known or not _script(character)):

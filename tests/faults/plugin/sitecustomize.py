@@ -1,7 +1,8 @@
 """Faults that a process brings along, as TEST_FAULT_* in its environment says; Python imports this at its start.
 
 `TEST_FAULT_CLOCK_S`: seconds by which its clock is wrong. `TEST_FAULT_HOST`: the machine it believes to be on.
-`TEST_FAULT_DIE_BEFORE_SENDING`: the worker is killed between its commit and the message. `TEST_FAULT_RESULT_EXPIRES`:
+`TEST_FAULT_DIE_BEFORE_SENDING`: the worker is killed between its commit and the message. `TEST_FAULT_STICK`:
+the upkeep stands still unless this file is there, and makes it. `TEST_FAULT_RESULT_EXPIRES`:
 Celery's `result_expires`. Decoders crash on files whose names begin with `segv`, and want 50 GB for `greedy`.
 """
 
@@ -36,6 +37,23 @@ def die_before_sending() -> None:
         return False
 
     dispatch._publish = die
+
+
+def stick(once: Path) -> None:
+    """Let the upkeep of the first worker stand still."""
+    from threading import Event
+
+    from voicejobs.dispatch import Upkeep
+
+    ours = Upkeep.tick
+
+    def tick(self: Upkeep) -> None:
+        if not once.exists():
+            once.touch()
+            Event().wait()
+        ours(self)
+
+    Upkeep.tick = tick  # type: ignore[method-assign]
 
 
 def expire_results(seconds: float) -> None:
@@ -76,6 +94,8 @@ if "TEST_FAULT_HOST" in os.environ:
 if "voicejobs_workers" in sys.orig_argv:
     if "TEST_FAULT_DIE_BEFORE_SENDING" in os.environ:
         die_before_sending()
+    if "TEST_FAULT_STICK" in os.environ:
+        stick(Path(os.environ["TEST_FAULT_STICK"]))
     if "TEST_FAULT_RESULT_EXPIRES" in os.environ:
         expire_results(float(os.environ["TEST_FAULT_RESULT_EXPIRES"]))
 if "voicejobs.hosting.zygote" in sys.orig_argv:

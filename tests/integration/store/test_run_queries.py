@@ -128,8 +128,10 @@ def test_why_work_waits_can_be_asked(database: Database) -> None:
 
 def test_past_speed_is_that_of_the_same_work(database: Database, tmp_path: Path) -> None:
     """Audio over time from the first start to the last end of each batch with the same engine, model and beams."""
-    options = TRANSCRIBE.options({})
-    assert queries.past_speed(database, options["recognise"]) is None
+    recognise = TRANSCRIBE.options({})["recognise"]
+    same = {name: recognise[name] for name in ("engine", "model", "device")}
+    pace = {"node": "recognise", "first": "prepare", **same}
+    assert queries.past_speed(database, pace) is None
     for number in range(2):
         accepted = submission(database).add(
             [old_file(tmp_path / f"{number}{name}.wav", f"{number}{name}".encode()) for name in "ab"]
@@ -137,12 +139,23 @@ def test_past_speed_is_that_of_the_same_work(database: Database, tmp_path: Path)
         for one in accepted:
             times = {"started_at": 10.0, "finished_at": 20.0, "audio_s": 100.0}
             rows.set_job(database, one.job_id, state="succeeded", **times)
-    found = queries.past_speed(database, options["recognise"])
+    found = queries.past_speed(database, pace)
     assert found is not None
     assert (found.speed, found.batches) == (20.0, 2)
-    assert queries.past_speed(database, {**options["recognise"], "model": "other"}) is None
+    assert queries.past_speed(database, {**pace, "model": "other"}) is None
     (known,) = submission(database).add([old_file(tmp_path / "known.wav", b"known")])
     rows.set_job(database, known.job_id, state="succeeded", started_at=10.0, finished_at=10.1, audio_s=1000.0)
     with database.begin() as connection:  # as of a job that only writes a transcript that is there
         connection.execute(delete(step_runs).where(step_runs.c.job_id == known.job_id, step_runs.c.node == "prepare"))
-    assert queries.past_speed(database, options["recognise"]) == found
+    assert queries.past_speed(database, pace) == found
+
+
+def test_dead_letters_are_what_was_given_up(database: Database) -> None:
+    """A job that failed for good at its first attempt is none, nor one that waits to be tried again."""
+    batch_id = rows.add_batch(database)
+    errors = [("engine_crash", "failed"), ("poison", "failed"), ("not_found", "failed"), (None, "queued")]
+    ids = [rows.add_job(database, batch_id, seq=seq) for seq in range(len(errors))]
+    for job_id, (code, state) in zip(ids, errors, strict=True):
+        rows.set_job(database, job_id, error_code=code, state=state)
+    found = {one["id"] for one in queries.list_jobs(database, state=queries.DEAD, batch_id=batch_id)}
+    assert found == set(ids[:2])

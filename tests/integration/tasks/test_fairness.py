@@ -8,13 +8,15 @@ import pytest
 from celery import Celery
 from sqlalchemy import func, select
 
-from tests.bench import Bench
+from tests.bench import Bench, MakeBench
 from tests.waiting import wait_until
 from voicejobs.dispatch import Upkeep
+from voicejobs.manifest import Line
 from voicejobs.pipelines.pipeline import TRANSCRIBE
 from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import LIVE_JOB, JobState
 from voicejobs.submit import InputFile, Submission
+from voicejobs.submit_manifest import ManifestSubmission, Wish
 
 BULK = 2000
 FURTHER = BULK // 100
@@ -105,3 +107,68 @@ def test_bulk_batches_share_a_worker(either_bench: Bench) -> None:
 
     wait_until(look, 120, what=lambda: bench.log[-3000:])
     assert max(abs(one - other) for one, other in looks) <= count // 10
+
+
+def submit_manifest(bench: Bench, recording: Path, count: int, tenant: str = "default", label: str = "bulk") -> str:
+    """Submit a recording under so many names, as the lines of a manifest, and return the id of the batch."""
+    wish = Wish(
+        TRANSCRIBE,
+        OPTIONS,
+        lambda line: str(bench.folder / f"out-{label}" / line.name),
+        label=label,
+        tenant=tenant,
+        force=True,  # they are all one recording, and each is to cost what a recording costs
+    )
+    one = ManifestSubmission(bench.database, wish)
+    for first in range(1, count + 1, 2000):
+        numbers = range(first, min(first + 2000, count + 1))
+        one.add(one.prepare([Line(number, str(recording), f"{number:06}") for number in numbers]))
+    one.seal()
+    return one.batch_id
+
+
+@pytest.mark.timeout(240)
+def test_few_interactive_jobs_pass_a_large_manifest(
+    make_bench: MakeBench, postgres_url: str, broker_url: str, producer: Celery
+) -> None:
+    """Ten interactive jobs behind 20,000 lines on Postgres end before a further 1 % of these; the window holds."""
+    bench = make_bench(postgres_url, broker_url)
+    count = 20_000
+    recording = bench.recording("one.wav", 1.0)
+    bulk = submit_manifest(bench, recording, count)
+    bench.start_worker(**COST)
+    wait_until(lambda: done(bench, bulk) >= FURTHER, 90, what=lambda: bench.log[-3000:])
+    quick = submit(bench, bench.copies(recording, 10, "quick"), "out-quick", lane="interactive")
+    looks = []
+    messages_now = messages(bench, producer)
+
+    def look() -> bool:
+        looks.append((out(bench, "bulk"), messages_now()))
+        return done(bench, quick) == 10
+
+    wait_until(look, 90, what=lambda: bench.log[-3000:])
+    before, after = (moment(bench, quick, which) for which in ("created_at", "finished_at"))
+    assert done(bench, bulk, after) - done(bench, bulk, before) < count // 100
+    assert max(one for one, _ in looks) <= WINDOW
+    assert max(one for _, one in looks) <= 2 * WINDOW
+
+
+@pytest.mark.timeout(240)
+def test_tenants_share_a_worker_however_many_batches_they_have(
+    make_bench: MakeBench, postgres_url: str, broker_url: str
+) -> None:
+    """One tenant has a manifest, the other three: neither gets ahead by a tenth."""
+    bench = make_bench(postgres_url, broker_url)
+    recording = bench.recording("one.wav", 1.0)
+    count = 150
+    one = [submit_manifest(bench, recording, count, "one", "one")]
+    other = [submit_manifest(bench, recording, count, "other", f"other {number}") for number in range(3)]
+    bench.start_worker(**COST)
+    looks = []
+
+    def look() -> bool:
+        looks.append((sum(done(bench, batch) for batch in one), sum(done(bench, batch) for batch in other)))
+        return max(looks[-1]) >= count
+
+    wait_until(look, 120, what=lambda: bench.log[-3000:])
+    assert max(abs(mine - theirs) for mine, theirs in looks) <= count // 10

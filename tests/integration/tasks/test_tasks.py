@@ -1,6 +1,7 @@
 """Real workers under real faults: every job ends, once, with the words that an undisturbed run gives."""
 
 import signal
+import socket
 import time
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from celery import Celery
 from tests.bench import Bench, MakeBench
 from tests.rows import job, set_job, steps
 from tests.waiting import wait_until
-from voicejobs import queries
+from voicejobs import notices, queries
 from voicejobs.messages import queue_name, task_name
 
 ONCE = {"prepare": ["succeeded"], "recognise": ["succeeded"], "deliver": ["succeeded"]}
@@ -131,12 +132,16 @@ def test_a_step_that_takes_too_long_fails_in_the_end(bench: Bench) -> None:
 
 
 def test_nothing_is_begun_while_the_disk_is_low(bench: Bench) -> None:
-    """Jobs wait while there is less space than the floor, the log says so, and they go on where there is more."""
+    """Jobs wait while there is less space than the floor, the worker says so, and they go on where there is more."""
+    assert notices.read(bench.broker_url) == {}
     full = bench.start_worker(disk_floor_bytes=10**18)
     (job_id,) = bench.submit(bench.recording("one.wav"))
     wait_until(lambda: "the disk is low" in bench.log, 20)
     time.sleep(1.5)
     assert job(bench.database, job_id).state == "queued"
+    (told,) = notices.read(bench.broker_url).items()
+    assert told[0] == f"{socket.gethostname()}/cpu"
+    assert "VOICEJOBS_DISK_FLOOR_BYTES" in told[1]
     bench.stop(full, signal.SIGTERM)
     bench.start_worker()
     assert bench.wait_ended(job_id)[job_id] == "succeeded"

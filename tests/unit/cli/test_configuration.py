@@ -126,7 +126,8 @@ def test_secrets_from_files(write: Write, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_passwords_are_masked(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing that could be a password is shown, in neither form."""
-    write("local", 'broker_url = "redis://me:geheim@h/1?password=geheim"\ndatabase_url = "geheim"\n')
+    keys = 'openai_key = "geheim"\nremote_key = "geheim"\nrpc_keys = "a=geheim"\n'
+    write("local", f'broker_url = "redis://me:geheim@h/1?password=geheim"\ndatabase_url = "geheim"\n{keys}')
     assert run(["config", "show", "--origin"]) == 0
     assert run(["config", "show", "--json"]) == 0
     told = capsys.readouterr().out

@@ -98,6 +98,7 @@ def test_the_log_goes_to_the_file_that_is_named(somewhere: Path, capsys: pytest.
         ("--model base", "The options of a command stand after its name"),
         ("job list --stat failed", "--state"),
         ("models use bsae", "Did you mean 'base'?"),
+        ("transcribe a.mp3 --diarize", "--channels split"),
     ],
 )
 def test_slips_are_met_with_a_suggestion(words: str, text: str, somewhere: Path, capsys: Any) -> None:

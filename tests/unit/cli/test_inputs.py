@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.acceptance.harness import write_recording
-from voicejobs.cli.inputs import Argument, Found, Search, Selection, find_inputs, holds_audio
+from voicejobs.cli.inputs import RECORDINGS, Argument, Found, Search, Selection, find_inputs, holds_any
 from voicejobs.cli.lists import expand_lists, split_list
 from voicejobs.cli.patterns import Pattern
 from voicejobs.errors import BadOption
@@ -191,7 +191,7 @@ def test_the_output_folder_is_no_input_unless_it_is_named(folder: Path) -> None:
     selection = find("in", search=search)
     assert names(selection) == ["a.wav"]
     assert [(one.name, one.reason) for one in selection.skipped] == [("out/", "output_folder")]
-    assert holds_audio(search.barred)
+    assert holds_any(search.barred, RECORDINGS)
     assert names(find("in/out", search=search)) == ["b.wav"]
     assert names(find("in/out", "in", search=search)) == ["out/b.wav", "in/a.wav"]
     assert names(find("in", search=Search(barred=str(folder)))) == ["a.wav", "out/b.wav"]

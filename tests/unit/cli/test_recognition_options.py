@@ -9,10 +9,11 @@ from voicejobs.cli import recognition_options as module
 from voicejobs.cli.option_types import seconds_of
 from voicejobs.cli.recognition_options import ladder, option_warnings, pipeline_options, recognition_options
 from voicejobs.engines.base import RecogniseOptions
+from voicejobs.errors import BadOption, UnknownEngine, VoicejobsError
+from voicejobs.hosting.specs import recognise_options
 from voicejobs.models.catalogue import CATALOGUE
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import PREPARE, RECOGNISE
-from voicejobs.tasks.steps import recognise_options
 
 FOLDER = Path("nowhere")
 SETTINGS = Settings(state_dir=FOLDER, models_dir=FOLDER)
@@ -105,6 +106,23 @@ def test_each_flag_of_the_preparation_reaches_its_step(arguments: list[str], nam
     """What is heard, and which stretches of it, are options of the step `prepare`."""
     prepare, _ = options_of(*arguments)
     assert prepare == PREPARE.options({name: value})
+
+
+def test_the_detector_and_its_weights_count_in_the_key() -> None:
+    """Another detector is other work; one with weights of the catalogue is named with their hash."""
+    prepare, _ = options_of("--vad-engine", "silero_torch")
+    expected = {"vad_engine": "silero_torch", "vad_model_sha256": CATALOGUE["silero-vad"].sha256}
+    assert prepare == PREPARE.options(expected)
+    assert PREPARE.key_options(prepare) != PREPARE.key_options(options_of()[0])
+
+
+@pytest.mark.parametrize(
+    ("engine", "error", "told"), [("whisper", BadOption, "does not detect"), ("silent", UnknownEngine, "silent")]
+)
+def test_what_is_no_detector_is_refused(engine: str, error: type[VoicejobsError], told: str) -> None:
+    """A recogniser and a name that nobody has are refused before any work."""
+    with pytest.raises(error, match=told):
+        options_of("--vad-engine", engine)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_call_takes_its_base_and_a_share_for_each_window(mode: str) -> None:
     engine.recognise([WINDOW] * 5, RecogniseOptions())
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     assert wall >= 0.15
-    assert (cpu > 0.02) == (mode == "busy")
+    assert (cpu > 0.005) == (mode == "busy")  # a busy machine gives it little
 
 
 def test_wrong_parameters_are_refused() -> None:

@@ -8,7 +8,8 @@ from voicejobs.errors import UnknownEngine
 
 def test_our_engines_are_found_by_entry_point() -> None:
     """The installed package offers its engines under their names."""
-    assert {"fake", "silero", "whisper"} <= set(registry.list_engines())
+    ours = {"cosyvoice", "fake", "openai", "openai_voice", "remote", "remote_voice", "silero", "whisper"}
+    assert ours <= set(registry.list_engines())
     assert isinstance(registry.engine_class("fake").load(EngineSpec("fake")), FakeEngine)
 
 
@@ -22,5 +23,14 @@ def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
 
 def test_facts_need_no_model_library_and_no_files() -> None:
     """The facts of every engine of ours can be asked for before anything is installed or loaded."""
-    kinds = {name: registry.engine_class(name).facts(EngineSpec(name)).kind for name in ("fake", "silero", "whisper")}
-    assert kinds == {"fake": "recogniser", "silero": "vad", "whisper": "recogniser"}
+    wanted = {
+        "cosyvoice": "synthesiser",
+        "fake": "recogniser",
+        "openai": "recogniser",
+        "openai_voice": "synthesiser",
+        "remote": "recogniser",
+        "remote_voice": "synthesiser",
+        "silero": "vad",
+        "whisper": "recogniser",
+    }
+    assert {name: registry.engine_class(name).facts(EngineSpec(name)).kind for name in wanted} == wanted

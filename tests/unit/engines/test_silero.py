@@ -5,7 +5,7 @@ import pytest
 from numpy.typing import NDArray
 
 from voicejobs.audio.types import Pcm
-from voicejobs.engines import silero
+from voicejobs.engines import silero, silero_frames
 from voicejobs.engines.base import EngineSpec, VoiceActivityDetector
 from voicejobs.engines.silero import SileroEngine
 from voicejobs.errors import ExtraMissing, ModelCorrupt
@@ -59,7 +59,7 @@ def test_long_blocks_are_run_in_parts_that_join_without_a_seam(
     """The bound on the memory of a session run does not change the result."""
     samples = speech("pv_l_test.wav")
     whole = run(engine, samples)
-    monkeypatch.setattr(silero, "_ROWS_PER_RUN", 17)
+    monkeypatch.setattr(silero_frames, "_ROWS_PER_RUN", 17)
     assert np.abs(run(engine, samples) - whole).max() < 1e-5
 
 

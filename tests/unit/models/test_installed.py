@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from voicejobs.errors import DiskFull, ModelCorrupt, ModelUnavailable
+from voicejobs.errors import BadOption, DiskFull, ModelCorrupt, ModelUnavailable
 from voicejobs.models import installed
 from voicejobs.models.catalogue import ModelEntry
 from voicejobs.models.installed import MARKER, resolve, state, verify
@@ -129,6 +129,6 @@ def test_full_disk_is_told_before_anything_is_fetched(
 def test_folder_that_cannot_be_made_is_told_with_the_setting(make_entry: MakeEntry, tmp_path: Path) -> None:
     """A models folder below a plain file cannot exist; the hint names the setting to change."""
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ModelUnavailable, match="models folder") as caught:
+    with pytest.raises(BadOption, match=r"models folder .* cannot be written: Not a directory") as caught:
         pull(make_entry(), Settings(tmp_path, tmp_path / "file" / "models"))
     assert "VOICEJOBS_MODELS_DIR" in caught.value.hint

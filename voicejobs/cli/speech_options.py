@@ -1,0 +1,191 @@
+"""The options of speaking itself, and the step options that they make."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any, TypeVar
+
+import click
+
+from voicejobs.audio import encode
+from voicejobs.cli import option_types as read
+from voicejobs.cli.completers import complete_languages, complete_models
+from voicejobs.cli.engine_choice import engine_and_model
+from voicejobs.cli.subtitle_options import render_flags
+from voicejobs.formats.options import PROFILES
+from voicejobs.models.parts import Progress
+from voicejobs.settings import Settings
+from voicejobs.text import MARKUPS
+
+_Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
+
+CAPTION_FORMATS = ("srt", "vtt", "json")
+DEFAULT_LANGUAGE = "en"
+
+_OPTIONS: tuple[Callable[[Any], Any], ...] = (
+    click.option("--engine", default="piper", show_default=True, is_eager=True, help="Engine that speaks."),
+    click.option(
+        "-m",
+        "--model",
+        default="en_US-joe-medium",
+        show_default=True,
+        shell_complete=complete_models,
+        help="Model of the catalogue, or NAME@REVISION; fetched where missing.",
+    ),
+    click.option(
+        "--voice",
+        default="",
+        metavar="NAME",
+        help="Voice of the model; its first one if left out. `voicejobs voices list` shows them.",
+    ),
+    click.option(
+        "-l",
+        "--language",
+        shell_complete=complete_languages,
+        metavar="LANGUAGE",
+        default=None,
+        help="Language of the text, e.g. en, en-GB or de; that of the model if left out.",
+    ),
+    click.option(
+        "--speed", type=click.FloatRange(0.25, 4), default=1.0, show_default=True, help="2 is twice as fast."
+    ),
+    click.option(
+        "--seed", type=click.IntRange(0, 2**31 - 1), default=None, help="Another reading of the same text, by number."
+    ),
+    click.option(
+        "--sample-rate",
+        type=click.IntRange(encode.MIN_RATE_HZ, encode.MAX_RATE_HZ),
+        default=None,
+        metavar="HZ",
+        help="Samples in a second of sound; those of the voice if left out.",
+    ),
+    click.option(
+        "--captions",
+        multiple=True,
+        metavar="FORMAT",
+        help=f"Write what is said when beside the sound: {', '.join(CAPTION_FORMATS)}; repeat, or separate by commas.",
+    ),
+    click.option(
+        "--subtitle-profile",
+        type=click.Choice(PROFILES),
+        default="netflix",
+        show_default=True,
+        help="Rules for captions as srt and vtt; plain makes each piece that is spoken in one go a cue.",
+    ),
+    click.option(
+        "--markup",
+        type=click.Choice(["auto", *MARKUPS]),
+        default="auto",
+        show_default=True,
+        help="How the text is marked up; auto tells by the file's ending, and SSML by its first tag.",
+    ),
+    click.option(
+        "--keep-times",
+        is_flag=True,
+        help="Speak each subtitle of SRT and WebVTT files at its time, faster where there is no room.",
+    ),
+    click.option(
+        "--verify",
+        is_flag=True,
+        help="Recognise what was spoken, speak again what is not understood, and tell of what stays so.",
+    ),
+    click.option(
+        "--verify-model",
+        default="base",
+        show_default=True,
+        shell_complete=complete_models,
+        metavar="NAME",
+        help="Whisper model that listens for --verify.",
+    ),
+    click.option(
+        "--mode", default="", metavar="NAME", help="How the voice is chosen, for engines with several ways."
+    ),
+    click.option("--instruct", default="", metavar="TEXT", help="How to speak, in words, for engines that take it."),
+    click.option(
+        "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
+        help="Silence after a sentence.",
+    ),
+    click.option(
+        "--paragraph-pause", type=click.FloatRange(0, 60), default=0.6, show_default=True, metavar="SECONDS",
+        help="Silence after a paragraph.",
+    ),
+    click.option(
+        "--device",
+        type=read.device,
+        metavar="DEVICE",
+        default="auto",
+        show_default=True,
+        help="auto, cpu, cuda or cuda:N.",
+    ),
+)  # fmt: skip
+
+
+def speech_options(command: _Decorated) -> _Decorated:
+    """Add the options of speaking to a click command."""
+    return reduce(lambda decorated, option: option(decorated), reversed(_OPTIONS), command)
+
+
+def speech_steps(
+    settings: Settings, flags: Mapping[str, Any], formats: Sequence[str], tell: Progress, *, fetch: bool
+) -> dict[str, dict[str, Any]]:
+    """Return options of the nodes `plan`, `synthesise` and `join`, the first under the name `plan`.
+
+    Args:
+        settings: where models live.
+        flags: values of the options above, by name.
+        formats: of sound and of captions.
+        tell: called with what the fetching of a model has to say.
+        fetch: fetch the model where it is missing.
+
+    Raises:
+        BadOption, UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
+    """
+    model, sha256 = engine_and_model(
+        settings, flags["engine"], flags["model"], kind="synthesiser", tell=tell, fetch=fetch
+    )
+    return {
+        "plan": {
+            "language": flags["language"] or language_of(model),
+            "sentence_pause_s": flags["sentence_pause"],
+            "paragraph_pause_s": flags["paragraph_pause"],
+        },
+        "synthesise": {
+            "engine": flags["engine"],
+            "model": model,
+            "model_sha256": sha256,
+            "device": flags["device"],
+            "voice": flags["voice"],
+            "speed": flags["speed"],
+            "seed": flags["seed"],
+            "mode": flags["mode"],
+            "instruct": flags["instruct"],
+            "verify": _listening(settings, flags, tell, fetch=fetch) if flags["verify"] else {},
+        },
+        "join": {
+            "formats": [name for name in formats if name in encode.FORMATS],
+            "captions": [name for name in formats if name not in encode.FORMATS],
+            "sample_rate_hz": flags["sample_rate"] or 0,
+            "render": render_flags(flags),
+        },
+    }
+
+
+def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> dict[str, Any]:
+    """Return who listens to what was spoken."""
+    model, sha256 = engine_and_model(
+        settings, "whisper", flags["verify_model"], kind="recogniser", tell=tell, fetch=fetch
+    )
+    return {"engine": "whisper", "model": model, "model_sha256": sha256}
+
+
+def language_of(model: str) -> str:
+    """Return the language that a Piper model tells by its name, `en_US-joe-medium`; English for others."""
+    head, mark, _ = model.partition("-")
+    language, _, region = head.partition("_")
+    is_told = bool(mark) and language.isalpha() and len(language) in {2, 3} and len(region) == 2  # noqa: PLR2004
+    return f"{language}-{region}" if is_told else DEFAULT_LANGUAGE
+
+
+def split_names(values: Sequence[str]) -> list[str]:
+    """Return the names in values that may hold several, parted by commas; each once."""
+    names = (name.strip().lower() for value in values for name in value.split(","))
+    return list(dict.fromkeys(name for name in names if name))

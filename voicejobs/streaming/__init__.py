@@ -1,0 +1,1 @@
+"""Recognition of sound while it comes: phrases are found, shown while they last, and made final when they end."""
