@@ -76,13 +76,6 @@ def test_an_engine_that_changes_its_rate_is_refused() -> None:
         speak([Line("a", "a"), Line("b", "b")], Counting((1_000, 2_000)), SynthesiseOptions())
 
 
-def test_what_verify_says_is_checked() -> None:
-    """Defaults fill what is left out; a word that nobody knows is refused."""
-    assert verify_options({"tries": 1}) == {**verify_options({}), "tries": 1}
-    with pytest.raises(BadOption, match="retries"):
-        verify_options({"retries": 1})
-
-
 def test_letters_that_the_voice_does_not_know_are_left_out_and_told_of() -> None:
     """Where the voice says its languages; where nobody says them, everything is spoken."""
     voice = Counting()
@@ -92,3 +85,10 @@ def test_letters_that_the_voice_does_not_know_are_left_out_and_told_of() -> None
     assert [len(one.sound.samples) > 0 for one in found] == [True, False]
     assert [one.facts for one in speak(lines, voice, SynthesiseOptions())] == [{}, {}]
     assert [texts for texts, _, _ in voice.asked] == [("Hello π", ""), ("Hello 你好 π", "Привет")]
+
+
+def test_what_verify_says_is_checked() -> None:
+    """Defaults fill what is left out; a word that nobody knows is refused."""
+    assert verify_options({"tries": 1}) == {**verify_options({}), "tries": 1}
+    with pytest.raises(BadOption, match="retries"):
+        verify_options({"retries": 1})
