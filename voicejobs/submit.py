@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -391,7 +391,8 @@ def _is_intact(output: Mapping[str, Any]) -> bool:
     try:
         if path.stat().st_size != output["size"]:
             return False
-        return sha256(path.read_bytes()).hexdigest() == str(output["sha256"])
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest() == str(output["sha256"])
     except OSError:
         return False
 

@@ -122,6 +122,13 @@ class Encoder:
         if self._file is not None:
             self._file.close()
         self._sink.check()
+        self.discard()
+
+    def discard(self) -> None:
+        """Give up, after an error or for any other reason; the sink is not touched any more. Does no harm twice."""
+        self._sink.let_go()
+        if self._file is not None:
+            self._file.close()
 
     def _write(self, block: Block) -> None:
         """Write samples at the rate of the format."""
@@ -146,11 +153,14 @@ def encode(blocks: Iterable[Block], rate_hz: int, name: str) -> Iterator[bytes]:
     """Yield the bytes of sound as they become ready; errors as in `Encoder`."""
     sink = _Drain()
     encoder = Encoder(sink, name, rate_hz)
-    for block in blocks:
-        encoder.write(block)
-        if data := sink.drain():
-            yield data
-    encoder.close()
+    try:
+        for block in blocks:
+            encoder.write(block)
+            if data := sink.drain():
+                yield data
+        encoder.close()
+    finally:
+        encoder.discard()
     if data := sink.drain():
         yield data
 
@@ -168,10 +178,10 @@ def resampled(blocks: Iterable[Block], rate_hz: int, to_hz: int) -> Iterator[Blo
 
 
 class _Honest:
-    """Keep the error of a sink: libsndfile swallows what is raised while it calls back."""
+    """Keep the error of a sink: libsndfile swallows what is raised while it calls back; it does so again at its end."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        self._sink: Sink | None = sink
         self._error: OSError | None = None
 
     def check(self) -> None:
@@ -179,12 +189,19 @@ class _Honest:
         if self._error is not None:
             raise self._error
 
+    def let_go(self) -> None:
+        """Touch the sink no more: it may be closed."""
+        self._sink = None
+
     def write(self, data: bytes | memoryview) -> int:
         """Write bytes; nothing more after an error."""
+        if self._sink is None:
+            return len(data)
         try:
-            return len(data) if self._error is not None else self._sink.write(data)
+            return self._sink.write(data)
         except OSError as error:
             self._error = error
+            self.let_go()
             return len(data)
 
     def read(self, size: int = -1) -> bytes:
@@ -197,11 +214,11 @@ class _Honest:
 
     def seek(self, place: int, whence: int = 0) -> int:
         """Go to a place; `whence` as for files."""
-        return self._sink.seek(place, whence)
+        return 0 if self._sink is None else self._sink.seek(place, whence)
 
     def tell(self) -> int:
         """Return the place."""
-        return self._sink.tell()
+        return 0 if self._sink is None else self._sink.tell()
 
     def flush(self) -> None:
         """Hold nothing back."""

@@ -42,6 +42,8 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     spoken = _Lines(lease)
     hold.allow(spoken.seconds)
     rate_hz = options["sample_rate_hz"] or spoken.rate_hz
+    for name in options["formats"]:
+        encode.encoded_rate_hz(name, rate_hz)  # refused before the work, not after it
     wanted = JoinOptions(crossfade_ms=options["crossfade_ms"])
     meter, joiner = Meter(), Joiner(spoken.rate_hz, wanted)
     for _ in meter.through(resampled(joiner.blocks(spoken.takes(hold)), spoken.rate_hz, rate_hz)):
@@ -247,6 +249,8 @@ def _encode(files: Sequence[_File], sound: _Sound) -> None:
         encoders = [
             Encoder(sink, one.format, sound.rate_hz, sound.samples) for one, sink in zip(files, sinks, strict=True)
         ]
+        for encoder in encoders:
+            stack.callback(encoder.discard)  # before the files are closed under them
         for block in sound.blocks():
             for encoder in encoders:
                 encoder.write(block)

@@ -30,6 +30,7 @@ def test_a_killed_worker_costs_what_came_after_its_last_checkpoint(either_bench:
     wait_until(lambda: (row := steps(bench.database, one.job_id).get("synthesise")) and row.checkpoint, 30)
     (active,) = queries.active_steps(bench.database, [one.batch_id])
     assert active.audio_s == pytest.approx(len(TEXT) / 15, rel=0.2)
+    assert active.audio_s is not None
     assert 0 < active.progress_s < active.audio_s
     bench.stop(worker)
     spoken = len(scratch(bench))
