@@ -5,6 +5,7 @@ The samples of a format without loss are those that were given, rounded to 16 bi
 
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
@@ -26,6 +27,7 @@ Block = NDArray[np.float32]
 MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 192_000
 _BYTES_PER_SAMPLE = 2
 _FULL_SCALE = 32_767.0
+_READ_BYTES = 1 << 18
 _RIFF_LIMIT_BYTES = 0xFFFFFFFF
 _UNKNOWN = 0xFFFFFFFF
 _RIFF_BYTES, _RF64_BYTES = 44, 80
@@ -175,6 +177,33 @@ def resampled(blocks: Iterable[Block], rate_hz: int, to_hz: int) -> Iterator[Blo
     rest = resampler.finish()
     if len(rest):
         yield rest
+
+
+def read_wav(path: Path) -> tuple[int, int, Iterator[Block]]:
+    """Return rate, samples and blocks of a WAV file that an `Encoder` wrote; a header that is no other's.
+
+    Raises:
+        ValueError: it is another file.
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_RF64_BYTES)
+    large = head.startswith(b"RF64")
+    start = _RF64_BYTES if large else _RIFF_BYTES
+    rate_hz = int.from_bytes(head[start - 20 : start - 16], "little")
+    samples = (size - start) // _BYTES_PER_SAMPLE
+    if samples < 0 or head[:start] != _wav_header(rate_hz, samples):
+        raise ValueError(f"{path} was written by somebody else")
+    return rate_hz, samples, _pcm_blocks(path, start)
+
+
+def _pcm_blocks(path: Path, start: int) -> Iterator[Block]:
+    """Yield 16-bit samples from a place in a file on."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while data := file.read(_READ_BYTES):
+            yield np.divide(np.frombuffer(data, "<i2"), np.float32(_FULL_SCALE), dtype=np.float32)
 
 
 class _Honest:

@@ -87,6 +87,29 @@ def test_a_text_that_lies_in_no_file(bench: Bench) -> None:
     assert other.outcome == "submitted"
 
 
+def test_other_files_of_a_sound_are_made_without_speaking_again(bench: Bench) -> None:
+    """While its wav is there, only `join` runs; at another rate, or where the file went meanwhile, all is spoken."""
+    bench.start_worker()
+    file = text_file(bench, "a.txt", TEXT)
+    (first,) = speak(bench, file)
+    assert bench.wait_ended(first.job_id) == {first.job_id: "succeeded"}
+    (second,) = speak(bench, file, join={"formats": ["mp3"], "captions": ["srt"]})
+    (third,) = speak(bench, file, join={"formats": ["flac"], "sample_rate_hz": 16_000})
+    assert set(bench.wait_ended(second.job_id, third.job_id).values()) == {"succeeded"}
+    assert set(steps(bench.database, second.job_id)) == {"join"}
+    assert "synthesise" in steps(bench.database, third.job_id)
+    stem = target(bench, "a.txt")
+    assert heard(stem.with_suffix(".mp3")) == heard(stem.with_suffix(".flac")) == expected(TEXT)
+    assert stem.with_suffix(".srt").read_text("utf-8").count("-->") > 1
+    bench.close()
+    (fourth,) = speak(bench, file, join={"formats": ["opus"]})
+    stem.with_suffix(".wav").unlink()
+    bench.start_worker()
+    assert bench.wait_ended(fourth.job_id) == {fourth.job_id: "succeeded"}
+    assert heard(stem.with_suffix(".opus")) == expected(TEXT)
+    assert "synthesise" in steps(bench.database, fourth.job_id)
+
+
 def test_what_cannot_be_spoken_fails_with_words(bench: Bench) -> None:
     """A text without a word and bytes that are no text end their jobs, and no other."""
     bench.start_worker()

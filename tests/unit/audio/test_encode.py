@@ -9,7 +9,7 @@ import pytest
 import soundfile as sf
 from numpy.typing import NDArray
 
-from voicejobs.audio.encode import FORMATS, Encoder, encode, encoded_rate_hz, extension, resampled, to_pcm
+from voicejobs.audio.encode import FORMATS, Encoder, encode, encoded_rate_hz, extension, read_wav, resampled, to_pcm
 from voicejobs.errors import BadOption
 
 RATE_HZ = 22_050
@@ -112,6 +112,17 @@ def test_what_nobody_can_encode_is_refused() -> None:
     for name, rate_hz in (("aac", 16_000), ("wav", 100), ("wav", 1_000_000)):
         with pytest.raises(BadOption):
             encoded_rate_hz(name, rate_hz)
+
+
+def test_what_an_encoder_wrote_is_read_back(tmp_path: Path) -> None:
+    """Rate, length and samples; a header of somebody else is refused."""
+    path = write(tmp_path / "a.wav", "wav", samples=len(TONE))
+    rate_hz, samples, found = read_wav(path)
+    assert (rate_hz, samples) == (RATE_HZ, len(TONE))
+    assert np.array_equal(to_pcm(np.concatenate(list(found))), to_pcm(TONE))
+    sf.write(tmp_path / "b.wav", np.zeros((10, 2), np.float32), RATE_HZ)
+    with pytest.raises(ValueError, match="somebody else"):
+        read_wav(tmp_path / "b.wav")
 
 
 class Full(io.BytesIO):
