@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,8 +32,8 @@ from voicejobs.tasks.content import Content, read_content, still_written
 HASH8_DIGITS = 8
 TEXT = "text"
 """Kind of the artifact that holds a text which lies in no file."""
-REUSABLE = ("audio", "pieces")
-"""Inputs of a last node that has all it needs in a transcript."""
+REUSABLE_SOUND = "wav"
+"""Format of the files from which others are made without speaking again: all samples, and nothing to decode."""
 SETTLE_S = 0.5
 """A file that was written to within this time is looked at again once the time is over."""
 
@@ -142,7 +142,7 @@ class Submission:
             elif self.batch_id:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
-            new = [self._new_job(connection, item, reusable.get(item.result_key)) for item in fresh]
+            new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]
             failed = [self._refused_job(file, error) for file, error in refused]
             rows.insert_jobs(connection, self.batch_id, [*new, *failed])
             self._keep_texts(connection, fresh, new)
@@ -181,11 +181,27 @@ class Submission:
         """Return the earlier jobs that did, or do, the same, by key and target."""
         return _jobs_by_key(connection, [item.done_key for item in keyed], self.pipeline.nodes[-1].name)
 
-    def _reusable(self, connection: Connection, fresh: "Sequence[_Keyed]") -> dict[str, str]:
-        """Return the transcripts that only have to be delivered; sound is not kept once its job has ended."""
-        if self.force or self.pipeline.nodes[-1].definition.inputs != REUSABLE:
-            return {}
-        return _transcripts(connection, [item.result_key for item in fresh])
+    def _reusable(self, connection: Connection, fresh: "Sequence[_Keyed]") -> "list[Mapping[str, Any] | None]":
+        """Return for each input where its last node finds all it needs: a known transcript, or sound that is there."""
+        if self.force:
+            return [None] * len(fresh)
+        if "sounds" in self.pipeline.nodes[-1].definition.inputs:
+            found = _sounds(connection, [item.result_key for item in fresh])
+            return [self._sound_for(item, found.get(item.result_key, ())) for item in fresh]
+        known = _transcripts(connection, [item.result_key for item in fresh])
+        return [{"transcript": known[item.result_key]} if item.result_key in known else None for item in fresh]
+
+    def _sound_for(self, item: "_Keyed", found: "Sequence[_Spoken]") -> Mapping[str, Any] | None:
+        """Return the whole sound of an earlier job that was joined in the same way, if its file is as it left it."""
+        last = self.pipeline.nodes[-1]
+        wanted = _joined_how(self._options_of(item.file)[last.name])
+        for spoken in found:
+            if _joined_how(last.definition.options(spoken.options[last.name])) != wanted:
+                continue
+            for output in spoken.outputs:
+                if output["format"] == REUSABLE_SOUND and _is_intact(output):
+                    return {"sound": output, "transcript": spoken.artifact_id}
+        return None
 
     def _keep_texts(self, connection: Connection, fresh: "Sequence[_Keyed]", new: Sequence[NewJob]) -> None:
         """Keep the texts that lie in no file: rows and messages only name them."""
@@ -223,8 +239,8 @@ class Submission:
             error=error,
         )
 
-    def _new_job(self, connection: Connection, item: "_Keyed", transcript: str | None) -> NewJob:
-        """Return the rows of a new job; one whose transcript is known only has to deliver it."""
+    def _new_job(self, connection: Connection, item: "_Keyed", known: Mapping[str, Any] | None) -> NewJob:
+        """Return the rows of a new job; one whose transcript or sound is known only has to deliver it."""
         options = self._options_of(item.file)
         last = self.pipeline.nodes[-1].name
         if item.file.target:
@@ -234,7 +250,7 @@ class Submission:
                 "replace": self.force,
                 "known": _our_hashes(connection, item.file.target, self.pipeline.endings(options)),
             }
-        done = frozenset(node.name for node in self.pipeline.nodes[:-1]) if transcript else frozenset()
+        done = frozenset(node.name for node in self.pipeline.nodes[:-1]) if known else frozenset()
         self._seq += 1
         return NewJob(
             id=new_id("job"),
@@ -250,9 +266,7 @@ class Submission:
                 **({} if item.file.text is None else {"artifact": TEXT}),
             },
             source_name=display_name(item.file.name),
-            step_runs=canvas.first_rows(
-                self.pipeline, done=done, inputs={"transcript": transcript} if transcript else None
-            ),
+            step_runs=canvas.first_rows(self.pipeline, done=done, inputs=known),
             input_sha256=item.sha256,
             result_key=item.result_key,
             done_key=item.done_key,
@@ -391,7 +405,8 @@ def _is_intact(output: Mapping[str, Any]) -> bool:
     try:
         if path.stat().st_size != output["size"]:
             return False
-        return sha256(path.read_bytes()).hexdigest() == str(output["sha256"])
+        with path.open("rb") as file:
+            return file_digest(file, "sha256").hexdigest() == str(output["sha256"])
     except OSError:
         return False
 
@@ -417,6 +432,35 @@ def _transcripts(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
         .order_by(results.c.created_at)
     )
     return {row.result_key: row.artifact_id for row in connection.execute(query)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Spoken:
+    """Hold what an earlier job has spoken: its files, how it was joined, and the captions."""
+
+    outputs: Sequence[Mapping[str, Any]]
+    options: Mapping[str, Mapping[str, Any]]
+    artifact_id: str
+
+
+def _sounds(connection: Connection, keys: Sequence[str]) -> dict[str, list[_Spoken]]:
+    """Return what earlier jobs have spoken for each of these keys, newest first."""
+    query = (
+        select(results.c.result_key, results.c.artifact_id, jobs.c.outputs, jobs.c.options)
+        .join(jobs, jobs.c.id == results.c.job_id)
+        .where(results.c.result_key.in_(keys), jobs.c.state == JobState.SUCCEEDED, jobs.c.outputs.is_not(None))
+        .order_by(results.c.created_at.desc())
+    )
+    found: dict[str, list[_Spoken]] = {}
+    for row in connection.execute(query):
+        spoken = _Spoken(json.loads(row.outputs), json.loads(row.options), row.artifact_id)
+        found.setdefault(row.result_key, []).append(spoken)
+    return found
+
+
+def _joined_how(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a join that change its sound, and not only the files that hold it."""
+    return {name: value for name, value in options.items() if name in {"sample_rate_hz", "crossfade_ms"}}
 
 
 def cancel_batch(database: Database, batch_id: str) -> int:

@@ -5,6 +5,7 @@ The samples of a format without loss are those that were given, rounded to 16 bi
 
 import struct
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import numpy as np
@@ -26,6 +27,7 @@ Block = NDArray[np.float32]
 MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 192_000
 _BYTES_PER_SAMPLE = 2
 _FULL_SCALE = 32_767.0
+_READ_BYTES = 1 << 18
 _RIFF_LIMIT_BYTES = 0xFFFFFFFF
 _UNKNOWN = 0xFFFFFFFF
 _RIFF_BYTES, _RF64_BYTES = 44, 80
@@ -122,6 +124,13 @@ class Encoder:
         if self._file is not None:
             self._file.close()
         self._sink.check()
+        self.discard()
+
+    def discard(self) -> None:
+        """Give up, after an error or for any other reason; the sink is not touched any more. Does no harm twice."""
+        self._sink.let_go()
+        if self._file is not None:
+            self._file.close()
 
     def _write(self, block: Block) -> None:
         """Write samples at the rate of the format."""
@@ -146,11 +155,14 @@ def encode(blocks: Iterable[Block], rate_hz: int, name: str) -> Iterator[bytes]:
     """Yield the bytes of sound as they become ready; errors as in `Encoder`."""
     sink = _Drain()
     encoder = Encoder(sink, name, rate_hz)
-    for block in blocks:
-        encoder.write(block)
-        if data := sink.drain():
-            yield data
-    encoder.close()
+    try:
+        for block in blocks:
+            encoder.write(block)
+            if data := sink.drain():
+                yield data
+        encoder.close()
+    finally:
+        encoder.discard()
     if data := sink.drain():
         yield data
 
@@ -167,11 +179,38 @@ def resampled(blocks: Iterable[Block], rate_hz: int, to_hz: int) -> Iterator[Blo
         yield rest
 
 
+def read_wav(path: Path) -> tuple[int, int, Iterator[Block]]:
+    """Return rate, samples and blocks of a WAV file that an `Encoder` wrote; a header that is no other's.
+
+    Raises:
+        ValueError: it is another file.
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        head = file.read(_RF64_BYTES)
+    large = head.startswith(b"RF64")
+    start = _RF64_BYTES if large else _RIFF_BYTES
+    rate_hz = int.from_bytes(head[start - 20 : start - 16], "little")
+    samples = (size - start) // _BYTES_PER_SAMPLE
+    if samples < 0 or head[:start] != _wav_header(rate_hz, samples):
+        raise ValueError(f"{path} was written by somebody else")
+    return rate_hz, samples, _pcm_blocks(path, start)
+
+
+def _pcm_blocks(path: Path, start: int) -> Iterator[Block]:
+    """Yield 16-bit samples from a place in a file on."""
+    with path.open("rb") as file:
+        file.seek(start)
+        while data := file.read(_READ_BYTES):
+            yield np.divide(np.frombuffer(data, "<i2"), np.float32(_FULL_SCALE), dtype=np.float32)
+
+
 class _Honest:
-    """Keep the error of a sink: libsndfile swallows what is raised while it calls back."""
+    """Keep the error of a sink: libsndfile swallows what is raised while it calls back; it does so again at its end."""
 
     def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+        self._sink: Sink | None = sink
         self._error: OSError | None = None
 
     def check(self) -> None:
@@ -179,12 +218,19 @@ class _Honest:
         if self._error is not None:
             raise self._error
 
+    def let_go(self) -> None:
+        """Touch the sink no more: it may be closed."""
+        self._sink = None
+
     def write(self, data: bytes | memoryview) -> int:
         """Write bytes; nothing more after an error."""
+        if self._sink is None:
+            return len(data)
         try:
-            return len(data) if self._error is not None else self._sink.write(data)
+            return self._sink.write(data)
         except OSError as error:
             self._error = error
+            self.let_go()
             return len(data)
 
     def read(self, size: int = -1) -> bytes:
@@ -197,11 +243,11 @@ class _Honest:
 
     def seek(self, place: int, whence: int = 0) -> int:
         """Go to a place; `whence` as for files."""
-        return self._sink.seek(place, whence)
+        return 0 if self._sink is None else self._sink.seek(place, whence)
 
     def tell(self) -> int:
         """Return the place."""
-        return self._sink.tell()
+        return 0 if self._sink is None else self._sink.tell()
 
     def flush(self) -> None:
         """Hold nothing back."""

@@ -48,7 +48,7 @@ class PiperEngine:
             needs_model=True,
             max_batch=1,
             call_timeout_s=180.0,
-            memory_bytes=260_000_000,
+            memory_bytes=420_000_000,
             doubt=False,
         )
 
@@ -75,6 +75,7 @@ class PiperEngine:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = spec.threads
         options.inter_op_num_threads = 1
+        options.enable_mem_pattern = False  # no two sentences have one length: a plan for each is memory for nothing
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         options.log_severity_level = 3
         # The package of onnxruntime for cards is another one; without it a card's worker speaks on its CPU.

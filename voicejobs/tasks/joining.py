@@ -1,5 +1,6 @@
 """The body of the task that joins spoken lines, and the files that it writes: two passes, in flat memory."""
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from voicejobs.steps.join import Joiner, JoinOptions, Meter, Take, louder
 from voicejobs.steps.lines import Line
 from voicejobs.steps.registry import JOIN, SYNTHESISE
 from voicejobs.steps.speak import verify_options
+from voicejobs.store import artifacts
 from voicejobs.store.blobs import map_os_error, sync_folder
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
@@ -39,9 +41,13 @@ _FULL_SCALE = np.float32(32_767.0)
 def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Join the lines of all shards, and write sound and captions."""
     options = JOIN.options(lease.options[lease.node])
+    if lease.inputs.get("sound"):
+        return _from_known(runtime, lease, hold, options)
     spoken = _Lines(lease)
     hold.allow(spoken.seconds)
     rate_hz = options["sample_rate_hz"] or spoken.rate_hz
+    for name in options["formats"]:
+        encode.encoded_rate_hz(name, rate_hz)  # refused before the work, not after it
     wanted = JoinOptions(crossfade_ms=options["crossfade_ms"])
     meter, joiner = Meter(), Joiner(spoken.rate_hz, wanted)
     for _ in meter.through(resampled(joiner.blocks(spoken.takes(hold)), spoken.rate_hz, rate_hz)):
@@ -52,7 +58,50 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         again = Joiner(spoken.rate_hz, wanted).blocks(spoken.takes(hold))
         return louder(resampled(again, spoken.rate_hz, rate_hz), meter.gain)
 
-    files = _write(lease, options, transcript, _Sound(blocks, rate_hz, meter.samples)) if options["target"] else []
+    sound = _Sound(blocks, rate_hz, meter.samples)
+    return _product(runtime, lease, options, transcript, sound, list(spoken.findings()))
+
+
+def _from_known(runtime: Runtime, lease: Lease, hold: Hold, options: Mapping[str, Any]) -> Product:
+    """Write other files of a sound that an earlier job has written.
+
+    Raises:
+        AudioGone: its file is not there any more, or another one: then everything is spoken.
+    """
+    known = lease.inputs["sound"]
+    path = Path(decode_path(known))
+    try:
+        with path.open("rb") as file:
+            same = file_digest(file, "sha256").hexdigest() == known["sha256"]
+        rate_hz, samples, _ = encode.read_wav(path)
+    except (OSError, ValueError) as error:
+        raise AudioGone(f"The sound of {lease.source['name']} is gone") from error
+    if not same:
+        raise AudioGone(f"The sound of {lease.source['name']} was changed")
+    hold.allow(samples_to_seconds(samples, rate_hz))
+    transcript = Transcript.from_json(
+        json.loads(artifacts.load(runtime.database, runtime.blobs, lease.inputs["transcript"]))
+    )
+
+    def blocks() -> Iterator[Block]:
+        for block in encode.read_wav(path)[2]:
+            hold.check()
+            yield block
+
+    warnings = [{"code": code} for code in transcript.warnings]
+    return _product(runtime, lease, options, transcript, _Sound(blocks, rate_hz, samples), warnings)
+
+
+def _product(
+    runtime: Runtime,
+    lease: Lease,
+    options: Mapping[str, Any],
+    transcript: Transcript,
+    sound: "_Sound",
+    warnings: Sequence[Mapping[str, Any]],
+) -> Product:
+    """Write the files, and return what the step leaves behind."""
+    files = _write(lease, options, transcript, sound) if options["target"] else []
     artifact = runtime.blobs.store(transcript.dump(), "captions", {"type": "application/json"})
     result = NewResult(
         result_key=lease.result_key or "",
@@ -63,7 +112,7 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         text=transcript.text,
     )
     return Product(
-        output={"files": files, "warnings": list(spoken.findings())},
+        output={"files": files, "warnings": list(warnings)},
         audio_s=transcript.duration_s,
         progress_s=transcript.duration_s,
         artifacts=[artifact],
@@ -247,6 +296,8 @@ def _encode(files: Sequence[_File], sound: _Sound) -> None:
         encoders = [
             Encoder(sink, one.format, sound.rate_hz, sound.samples) for one, sink in zip(files, sinks, strict=True)
         ]
+        for encoder in encoders:
+            stack.callback(encoder.discard)  # before the files are closed under them
         for block in sound.blocks():
             for encoder in encoders:
                 encoder.write(block)

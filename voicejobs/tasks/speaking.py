@@ -91,12 +91,14 @@ def retell(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 
 def _planned(lines: Sequence[Line], language: str, kept: Sequence[NewArtifact] = ()) -> Product:
     """Return the lines as shards."""
+    characters = sum(len(line.spoken) for line in lines)
     output = {
         "language": language,
-        "characters": sum(len(line.spoken) for line in lines),
+        "characters": characters,
         "shards": [{"lines": [line.to_json() for line in shard]} for shard in shards(lines)],
     }
-    return Product(output=output, artifacts=kept)
+    # Those who watch want to know how much there will be; the join notes how much there is.
+    return Product(output=output, artifacts=kept, audio_s=None if kept else characters / CHARS_PER_SECOND)
 
 
 def _source(runtime: Runtime, lease: Lease) -> bytes:

@@ -5,12 +5,18 @@ from typing import Any
 
 import pytest
 import soundfile as sf
+from sqlalchemy import select
 
 from tests.bench import Bench
 from tests.rows import steps
 from tests.speaking import expected, heard, speak, target, text_file
 from voicejobs.engines.fake_voice import describe
+from voicejobs.errors import VoicejobsError
+from voicejobs.models.catalogue import find
+from voicejobs.models.installed import resolve
 from voicejobs.pipelines.pipeline import DUB, TRANSCRIBE_SPEAK
+from voicejobs.settings import Settings
+from voicejobs.store.schema import artifacts
 from voicejobs.submit import InputFile
 
 CUES = """1
@@ -49,6 +55,7 @@ def test_a_recording_is_transcribed_and_spoken_in_one_canvas(either_bench: Bench
     assert again.outcome == "submitted", "another table is another job"
 
 
+@pytest.mark.timeout(120)
 def test_a_long_recording_forks_twice(bench: Bench) -> None:
     """Shards of windows join to a text, whose shards are spoken and join to a sound."""
     bench.start_worker()
@@ -88,3 +95,47 @@ def test_lines_are_listened_to(bench: Bench) -> None:
     assert [(one["code"], one["line"]) for one in warnings] == [("not_understood", 0), ("not_understood", 1)]
     facts = output(bench, one.job_id, "synthesise")["parts"][0]["facts"]
     assert [fact["tries"] for fact in facts] == [2, 2]
+
+
+def test_a_recording_may_be_dubbed_by_its_own_times(bench: Bench) -> None:
+    """With `keep_times` what was heard begins when it was said, and lasts no longer than until the next."""
+    bench.start_worker()
+    path = bench.recording("a.wav", 50.0)
+    file = InputFile(str(path), "a.wav", str(target(bench, "a.wav")))
+    recognise = {"engine": "fake", "model": ""}
+    (one,) = speak(
+        bench, file, pipeline=TRANSCRIBE_SPEAK, recognise=recognise, retell={"keep_times": True},
+        join={"captions": ["json"], "formats": ["flac"]},
+    )  # fmt: skip
+    assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+    heard_at = [window[0] / 16_000 for window in output(bench, one.job_id, "recognise")["windows"]]
+    assert len(heard_at) > 1
+    segments = json.loads(target(bench, "a.wav").with_suffix(".json").read_text("utf-8"))["segments"]
+    assert [segment["start"] for segment in segments] == pytest.approx(heard_at, abs=0.02)
+    with bench.database.read() as connection:
+        kinds = connection.execute(select(artifacts.c.kind).where(artifacts.c.job_id == one.job_id)).scalars()
+        assert sorted(kinds) == ["captions", "transcript"]
+
+
+@pytest.mark.timeout(240)
+def test_real_speech_is_understood(bench: Bench) -> None:
+    """Piper speaks, whisper listens: nothing needs to be said of clear sentences, and each was scored."""
+    settings = Settings.from_env()
+    for name in ("en_US-joe-medium", "tiny.en"):
+        try:
+            resolve(find(name), settings)
+        except VoicejobsError as error:
+            pytest.skip(f"{name} is not here: {error.message}")
+    pytest.importorskip("piper")
+    bench.start_worker(models_dir=settings.models_dir)
+    text = "The harbour was quiet in the early morning. He remembered the broken lantern near the old stone bridge."
+    given = {
+        "engine": "piper", "model": "en_US-joe-medium", "model_sha256": find("en_US-joe-medium").sha256,
+        "verify": {"model": "tiny.en", "max_cer": 0.25},
+    }  # fmt: skip
+    (one,) = speak(bench, text_file(bench, "a.txt", text), synthesise=given)
+    assert bench.wait_ended(one.job_id, timeout_s=200) == {one.job_id: "succeeded"}
+    assert output(bench, one.job_id, "join")["warnings"] == []
+    facts = output(bench, one.job_id, "synthesise")["parts"][0]["facts"]
+    assert [fact["cer"] <= 0.25 for fact in facts] == [True, True]
+    assert 4.0 < sf.info(target(bench, "a.txt").with_suffix(".wav")).duration < 12.0

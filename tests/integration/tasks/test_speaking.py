@@ -45,6 +45,32 @@ def test_a_long_text_forks_and_is_joined(bench: Bench) -> None:
     assert heard(target(bench, "long.txt").with_suffix(".flac")) == expected(LONG)
 
 
+@pytest.mark.timeout(300)
+def test_a_hundred_pages_are_spoken_to_the_last_word_in_flat_memory(bench: Bench) -> None:
+    """Every piece of 250,000 characters is heard once and in order; the worker needs no more than for a tenth."""
+    worker = bench.start_worker(engine_processes=2)
+    peaks_mb = []
+    for number, pages in enumerate((10, 100)):
+        text = "\n\n".join(page(count) for count in range(pages))
+        (one,) = speak(bench, text_file(bench, f"{pages}.txt", text))
+        assert bench.wait_ended(one.job_id, timeout_s=240) == {one.job_id: "succeeded"}
+        peaks_mb.append(peak_mb(worker.pid))
+        assert heard(target(bench, f"{pages}.txt").with_suffix(".wav")) == expected(text), number
+    assert peaks_mb[1] < peaks_mb[0] + 40
+
+
+def page(number: int) -> str:
+    """Return a page of text, 2,500 characters of which no two sentences are the same."""
+    line = "On page {} the sentence number {} tells of a harbour, a lantern and a captain who watched the market."
+    return " ".join(line.format(number, place) for place in range(26))
+
+
+def peak_mb(pid: int) -> float:
+    """Return the largest resident memory that a process has had."""
+    (line,) = (line for line in Path(f"/proc/{pid}/status").read_text("ascii").splitlines() if "VmHWM" in line)
+    return int(line.split()[1]) / 1000
+
+
 def test_a_text_that_lies_in_no_file(bench: Bench) -> None:
     """It is kept with the job, and neither its row nor a message holds it; the same text again is found done."""
     text = "This text was given by hand, and lies in no file at all."
@@ -59,6 +85,29 @@ def test_a_text_that_lies_in_no_file(bench: Bench) -> None:
     assert (again.outcome, again.job_id) == ("done", one.job_id)
     (other,) = speak(bench, InputFile("text:1", "given", str(target(bench, "given2")), text=text + " More."))
     assert other.outcome == "submitted"
+
+
+def test_other_files_of_a_sound_are_made_without_speaking_again(bench: Bench) -> None:
+    """While its wav is there, only `join` runs; at another rate, or where the file went meanwhile, all is spoken."""
+    bench.start_worker()
+    file = text_file(bench, "a.txt", TEXT)
+    (first,) = speak(bench, file)
+    assert bench.wait_ended(first.job_id) == {first.job_id: "succeeded"}
+    (second,) = speak(bench, file, join={"formats": ["mp3"], "captions": ["srt"]})
+    (third,) = speak(bench, file, join={"formats": ["flac"], "sample_rate_hz": 16_000})
+    assert set(bench.wait_ended(second.job_id, third.job_id).values()) == {"succeeded"}
+    assert set(steps(bench.database, second.job_id)) == {"join"}
+    assert "synthesise" in steps(bench.database, third.job_id)
+    stem = target(bench, "a.txt")
+    assert heard(stem.with_suffix(".mp3")) == heard(stem.with_suffix(".flac")) == expected(TEXT)
+    assert stem.with_suffix(".srt").read_text("utf-8").count("-->") > 1
+    bench.close()
+    (fourth,) = speak(bench, file, join={"formats": ["opus"]})
+    stem.with_suffix(".wav").unlink()
+    bench.start_worker()
+    assert bench.wait_ended(fourth.job_id) == {fourth.job_id: "succeeded"}
+    assert heard(stem.with_suffix(".opus")) == expected(TEXT)
+    assert "synthesise" in steps(bench.database, fourth.job_id)
 
 
 def test_what_cannot_be_spoken_fails_with_words(bench: Bench) -> None:

@@ -4,10 +4,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.bench import Bench
 from tests.rows import job, steps, story
 from tests.speaking import expected, heard, speak, target, text_file
 from tests.waiting import wait_until
+from voicejobs import queries
 from voicejobs.control import cancel_jobs, retry_jobs
 
 SLOW: dict[str, Any] = {"fake_cost_window_s": 0.12}
@@ -25,6 +28,10 @@ def test_a_killed_worker_costs_what_came_after_its_last_checkpoint(either_bench:
     worker = bench.start_worker(**SLOW)
     (one,) = speak(bench, text_file(bench, "a.txt", TEXT))
     wait_until(lambda: (row := steps(bench.database, one.job_id).get("synthesise")) and row.checkpoint, 30)
+    (active,) = queries.active_steps(bench.database, [one.batch_id])
+    assert active.audio_s == pytest.approx(len(TEXT) / 15, rel=0.2)
+    assert active.audio_s is not None
+    assert 0 < active.progress_s < active.audio_s
     bench.stop(worker)
     spoken = len(scratch(bench))
     bench.start_worker(**SLOW)

@@ -1,13 +1,15 @@
+import errno
 import io
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import soundfile as sf
 from numpy.typing import NDArray
 
-from voicejobs.audio.encode import FORMATS, Encoder, encode, encoded_rate_hz, extension, resampled, to_pcm
+from voicejobs.audio.encode import FORMATS, Encoder, encode, encoded_rate_hz, extension, read_wav, resampled, to_pcm
 from voicejobs.errors import BadOption
 
 RATE_HZ = 22_050
@@ -110,3 +112,43 @@ def test_what_nobody_can_encode_is_refused() -> None:
     for name, rate_hz in (("aac", 16_000), ("wav", 100), ("wav", 1_000_000)):
         with pytest.raises(BadOption):
             encoded_rate_hz(name, rate_hz)
+
+
+def test_what_an_encoder_wrote_is_read_back(tmp_path: Path) -> None:
+    """Rate, length and samples; a header of somebody else is refused."""
+    path = write(tmp_path / "a.wav", "wav", samples=len(TONE))
+    rate_hz, samples, found = read_wav(path)
+    assert (rate_hz, samples) == (RATE_HZ, len(TONE))
+    assert np.array_equal(to_pcm(np.concatenate(list(found))), to_pcm(TONE))
+    sf.write(tmp_path / "b.wav", np.zeros((10, 2), np.float32), RATE_HZ)
+    with pytest.raises(ValueError, match="somebody else"):
+        read_wav(tmp_path / "b.wav")
+
+
+class Full(io.BytesIO):
+    """A disk with room for a header."""
+
+    def write(self, data: Any) -> int:
+        """Take little."""
+        if self.tell() > 2_000:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return super().write(data)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_full_disk_is_an_error_in_every_format(name: str) -> None:
+    """Also where a library calls back to write, and swallows what is raised there."""
+    with pytest.raises(OSError, match="No space left"):
+        encode_all(Full(), name)
+
+
+def encode_all(sink: io.BytesIO, name: str) -> None:
+    """Encode the tone and some noise, which no format makes small."""
+    encoder = Encoder(sink, name, RATE_HZ)
+    noise = np.random.default_rng(1).uniform(-0.5, 0.5, 5 * RATE_HZ).astype(np.float32)
+    try:
+        for block in blocks(noise):
+            encoder.write(block)
+        encoder.close()
+    finally:
+        encoder.discard()
