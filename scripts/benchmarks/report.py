@@ -9,7 +9,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("voicejobs", "celery", "faster-whisper", "ctranslate2", "onnxruntime", "av", "whisper-ctranslate2")
+PACKAGES = (
+    "voicejobs",
+    "celery",
+    "faster-whisper",
+    "ctranslate2",
+    "onnxruntime",
+    "av",
+    "grpcio",
+    "whisper-ctranslate2",
+)
 
 
 def machine() -> dict[str, Any]:

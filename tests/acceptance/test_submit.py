@@ -15,6 +15,8 @@ from tests.acceptance.harness import COMMAND, Tree, example_speech, files_below,
 from tests.rows import opened
 from voicejobs.store.schema import jobs
 
+pytestmark = [pytest.mark.services, pytest.mark.timeout(180)]
+
 LINES = 5000
 
 

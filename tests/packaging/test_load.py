@@ -116,6 +116,19 @@ def test_no_other_machine_is_loaded(loading: Any, address: str) -> None:
         clients.check_loopback(address)
 
 
+def test_every_result_states_its_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The JSON of every benchmark and load test names cores, memory, system and versions."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    report = importlib.import_module("benchmarks.report")
+    assert report.finish("x", {"holds": {"a": True}}, tmp_path / "x.json") == 0
+    assert report.finish("x", {"holds": {"a": True, "b": False}}, tmp_path / "x.json") == 1
+    machine = json.loads((tmp_path / "x.json").read_text())["machine"]
+    assert machine["cores"] >= 1
+    assert machine["memory_gb"] > 0
+    assert machine["packages"]["voicejobs"]
+    assert {"cpu", "system", "python", "date"} <= machine.keys()
+
+
 def test_a_server_is_loaded(loading: Any, tmp_path: Path) -> None:
     """The command loads a real voice engine over shared channels and one for each call, and writes what it saw."""
     pytest.importorskip("faster_whisper", reason="the extra `worker` is not installed")

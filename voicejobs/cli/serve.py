@@ -68,6 +68,7 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
 @click.option("--revise-model", metavar="MODEL", help="Model of the same engine that revises the results of streams.")
 @click.option("--language", type=option_types.language, default="auto", show_default=True,
               help="Language of requests that name none.")  # fmt: skip
+@click.option("--vad-engine", default="silero", show_default=True, help="Engine that tells speech from all else.")
 @click.option("--voice-engine", default="none", show_default=True, help="Engine that speaks; none: nothing does.")
 @click.option("--voice-model", default="", help="Its model.")
 @click.option("--device", type=option_types.device, default="auto", show_default=True, help="auto, cpu or cuda:N.")
@@ -128,7 +129,7 @@ def _engine_plan(given: Mapping[str, Any]) -> dict[str, Any]:
     place = {"device": given["device"], "threads": given["threads"], "batch_size": given["batch_size"]}
     language = None if given["language"] == "auto" else given["language"]
     recognise = {"engine": given["engine"], "compute_type": given["compute_type"], "language": language, **place}
-    plan: dict[str, Any] = {}
+    plan: dict[str, Any] = {"vad_engine": given["vad_engine"]}
     if given["engine"] != "none":
         plan["recognise"] = {**recognise, "model": _model(given)}
         if given["revise_model"]:

@@ -13,9 +13,9 @@ from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, NotServed
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost, process_count
-from voicejobs.hosting.specs import VAD_SPEC, Seat, engine_spec
+from voicejobs.hosting.specs import VAD_SPEC, Seat, engine_spec, vad_spec
 from voicejobs.settings import Settings
-from voicejobs.steps.registry import RECOGNISE, step
+from voicejobs.steps.registry import PREPARE, RECOGNISE, step
 from voicejobs.units import SAMPLE_RATE_HZ
 
 FEWEST_SLOTS = 4
@@ -31,11 +31,13 @@ class EnginePlan:
         recognise: options of the step `recognise`.
         revise: the same for the recogniser that revises the results of streams.
         synthesise: options of the step `synthesise`.
+        vad_engine: engine that tells speech from everything else.
     """
 
     recognise: Mapping[str, Any] | None = None
     revise: Mapping[str, Any] | None = None
     synthesise: Mapping[str, Any] | None = None
+    vad_engine: str = VAD_SPEC.engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Engines:
         self._synthesiser = _served(settings, plan.synthesise, "synthesise")
         if self._recogniser is None and self._synthesiser is None:
             raise BadOption("the server has no engine", hint="Name one with --engine or --voice-engine.")
+        self.detector = vad_spec(PREPARE.options({"vad_engine": plan.vad_engine}), settings, Seat())
         self.host = EngineHost(settings)
         self.decoder = Decoder(settings)
         self._folder = tempfile.TemporaryDirectory(prefix="voicejobs-rpc-")
@@ -127,7 +130,7 @@ class Engines:
             self.host.warm(one.spec)
         if self._recogniser is not None:
             self.decoder.start()
-            self.host.vad(VAD_SPEC).probabilities(np.zeros(512, np.int16), b"")
+            self.host.vad(self.detector).probabilities(np.zeros(512, np.int16), b"")
         for recogniser in (self._recogniser, self._reviser):
             if recogniser is None:
                 continue

@@ -8,7 +8,7 @@ from voicejobs.engines.base import RecogniseOptions
 from voicejobs.engines.languages import language_code
 from voicejobs.errors import BadOption, Cancelled
 from voicejobs.hosting.host import HostedRecogniser
-from voicejobs.hosting.specs import VAD_SPEC, recognise_options
+from voicejobs.hosting.specs import recognise_options
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.engines import Engines, Served
@@ -102,7 +102,7 @@ class Recognition:
         options = PlanOptions.from_step(PREPARE.options({"vad_filter": vad_filter}))
         if not vad_filter and sound.size <= MAX_WINDOW_SAMPLES:
             return Plan([Span(0, sound.size)], None)
-        detector = self._engines.host.vad(VAD_SPEC)
+        detector = self._engines.host.vad(self._engines.detector)
         blocks = ([sound[start : start + _BLOCK_SAMPLES]] for start in range(0, sound.size, _BLOCK_SAMPLES))
         (heard,) = listen(blocks, detector, lambda channel, block: None, lambda samples: _check(cancelled))
         return plan(heard.probabilities, heard.samples, detector.frame_samples, options)

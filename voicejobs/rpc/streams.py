@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from voicejobs.errors import BadAudioFormat, BadOption, QueueFull
-from voicejobs.hosting.specs import VAD_SPEC
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import audio_formats
 from voicejobs.rpc.audio_formats import PcmReader
@@ -95,11 +94,13 @@ class Streams:
             stream.close()
             feeder.cancel()
             await asyncio.wait({feeder})
+            if not feeder.cancelled():
+                feeder.exception()  # what was wrong has been raised, or nobody is there to hear it
 
     def _recogniser(self, config: pb.StreamingConfig, wake: Callable[[], None]) -> StreamingRecogniser:
         """Return a recogniser for one stream."""
         engines, served = self._engines, self._engines.recogniser
-        second = engines.reviser if not config.HasField("revise") or config.revise else None
+        second = engines.reviser if _wants_revision(config) else None
         options = stream_options(served, second, config)
 
         def cancelled() -> bool:
@@ -108,7 +109,7 @@ class Streams:
         host = engines.host
         stream = StreamingRecogniser(
             host.recogniser(served.spec, lane="interactive", cancelled=cancelled),
-            host.vad(VAD_SPEC),
+            host.vad(engines.detector),
             options,
             second=None if second is None else host.recogniser(second.spec, cancelled=cancelled),
             executor=self._decodes,
@@ -214,6 +215,11 @@ def _wants_words(config: pb.StreamingConfig) -> bool:
     return config.options.word_times if config.options.HasField("word_times") else True
 
 
+def _wants_revision(config: pb.StreamingConfig) -> bool:
+    """Tell whether final results may be revised."""
+    return config.revise if config.HasField("revise") else True
+
+
 def stream_options(served: Served, second: Served | None, config: pb.StreamingConfig) -> StreamOptions:
     """Return how a stream is recognised.
 
@@ -224,6 +230,7 @@ def stream_options(served: Served, second: Served | None, config: pb.StreamingCo
     options = StreamOptions(
         recognise=wanted,
         revise=None if second is None else wanted_options(second, config.language, config.options),
+        together=_wants_revision(config),
         partials=config.interim_results if config.HasField("interim_results") else True,
         doubt=served.facts.doubt,
         revise_doubt=True if second is None else second.facts.doubt,

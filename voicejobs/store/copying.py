@@ -10,17 +10,20 @@ _BLOCK_ROWS = 500
 
 def copy_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
     """Copy rows that all have the same columns; those that they lack get their defaults."""
-    if not rows:
-        return
-    columns = list(rows[0])
+    if rows:
+        copy_lines(connection, table, list(rows[0]), [text_of(row.values()) for row in rows])
+
+
+def copy_lines(connection: Connection, table: Table, columns: Sequence[str], lines: Sequence[str]) -> None:
+    """Copy rows that are text already, as `text_of` writes it."""
     names = ", ".join(f'"{name}"' for name in columns)
     driver: Any = connection.connection.driver_connection  # psycopg's own: SQLAlchemy knows no COPY
     with driver.cursor() as cursor, cursor.copy(f'COPY "{table.name}" ({names}) FROM STDIN') as copy:
-        for first in range(0, len(rows), _BLOCK_ROWS):
-            copy.write("".join([_line(row.values()) for row in rows[first : first + _BLOCK_ROWS]]))
+        for first in range(0, len(lines), _BLOCK_ROWS):
+            copy.write("\n".join([*lines[first : first + _BLOCK_ROWS], ""]))
 
 
-def _line(values: Collection[Any]) -> str:
+def text_of(values: Collection[Any]) -> str:
     """Return a row as COPY reads text: tabs between the columns, and a backslash before what would end one."""
     texts = ["\\N" if value is None else value if type(value) is str else str(value) for value in values]
     line = "\t".join(texts)
@@ -28,7 +31,7 @@ def _line(values: Collection[Any]) -> str:
     # Nearly all rows have nothing to escape, and to count in all of a row is quicker than to look into each column.
     if "\n" in line or "\r" in line or line.count("\t") != len(texts) - 1 or line.count("\\") != nulls:
         line = "\t".join(["\\N" if value is None else _escaped(str(value)) for value in values])
-    return line + "\n"
+    return line
 
 
 def _escaped(text: str) -> str:

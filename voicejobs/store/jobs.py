@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Double, String, bindparam, case, func, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
-from voicejobs.store.copying import copy_rows
+from voicejobs.store.copying import copy_lines, copy_rows, text_of
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
@@ -171,44 +171,45 @@ def insert_jobs(
     connection: Connection, batch_id: str, new_jobs: Iterable[NewJob], *, tenant: str = DEFAULT_TENANT
 ) -> None:
     """Insert jobs and their first step runs in two statements, however many they are; on Postgres many are copied."""
-    job_rows: list[dict[str, Any]] = []
-    step_rows: list[dict[str, Any]] = []
-    for job in new_jobs:
-        job_rows.append(
-            {
-                "id": job.id,
-                "batch_id": batch_id,
-                "seq": job.seq,
-                "tenant": tenant,
-                "priority": job.priority,
-                "pipeline": job.pipeline,
-                "pipeline_version": job.pipeline_version,
-                "options": job.options if isinstance(job.options, str) else dump(job.options),
-                "source": dump(job.source),
-                "source_name": job.source_name,
-                "input_sha256": job.input_sha256,
-                "result_key": job.result_key,
-                "done_key": job.done_key,
-                "target": job.target,
-                "cost_order": job.cost_order,
-                "trace_id": job.trace_id or job.id,
-                "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
-                "error_code": job.error.code if job.error else None,
-                "error": dump(job.error.to_json()) if job.error else None,
-                "expires_after_s": job.expires_after_s,
-            }
-        )
-        step_rows.extend(_step_row(job.id, row) for row in job.step_runs)
-    if connection.dialect.name == "postgresql" and len(job_rows) >= COPY_FROM_JOBS:
-        _copy(connection, job_rows, step_rows)
+    jobs_ = list(new_jobs)
+    job_rows = [_job_row(batch_id, tenant, job) for job in jobs_]
+    if connection.dialect.name == "postgresql" and len(jobs_) >= COPY_FROM_JOBS:
+        _copy(connection, job_rows, jobs_)
         return
+    step_rows = [_step_row(job.id, row) for job in jobs_ for row in job.step_runs]
     if job_rows:
         connection.execute(_INSERT_JOB, job_rows)
     if step_rows:
         connection.execute(_INSERT_STEP, step_rows)
 
 
-def _copy(connection: Connection, job_rows: list[dict[str, Any]], step_rows: list[dict[str, Any]]) -> None:
+def _job_row(batch_id: str, tenant: str, job: NewJob) -> dict[str, Any]:
+    """Return the column values of a new job."""
+    return {
+        "id": job.id,
+        "batch_id": batch_id,
+        "seq": job.seq,
+        "tenant": tenant,
+        "priority": job.priority,
+        "pipeline": job.pipeline,
+        "pipeline_version": job.pipeline_version,
+        "options": job.options if isinstance(job.options, str) else dump(job.options),
+        "source": dump(job.source),
+        "source_name": job.source_name,
+        "input_sha256": job.input_sha256,
+        "result_key": job.result_key,
+        "done_key": job.done_key,
+        "target": job.target,
+        "cost_order": job.cost_order,
+        "trace_id": job.trace_id or job.id,
+        "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
+        "error_code": job.error.code if job.error else None,
+        "error": dump(job.error.to_json()) if job.error else None,
+        "expires_after_s": job.expires_after_s,
+    }
+
+
+def _copy(connection: Connection, job_rows: list[dict[str, Any]], new_jobs: Sequence[NewJob]) -> None:
     """Copy rows into their tables; COPY takes no expressions, so that the clock is asked once for all of them."""
     now: float = connection.execute(select(now_s())).scalar_one()
     for row in job_rows:
@@ -216,10 +217,21 @@ def _copy(connection: Connection, job_rows: list[dict[str, Any]], step_rows: lis
         row["created_at"] = now
         row["expires_at"] = None if expires_after_s is None else now + expires_after_s
         row["finished_at"] = now if row["error"] else None
-    for row in step_rows:
-        row["created_at"] = now
     copy_rows(connection, jobs, job_rows)
-    copy_rows(connection, step_runs, step_rows)
+    # Nearly all jobs begin with the same step runs: what these have in common is written once.
+    alike: dict[int, str] = {}
+    columns: list[str] = []
+    lines = []
+    for job in new_jobs:
+        for step in job.step_runs:
+            if id(step) not in alike:
+                values = {**_step_row(job.id, step), "created_at": now}
+                del values["id"], values["job_id"]
+                columns = list(values)
+                alike[id(step)] = text_of(values.values())
+            lines.append(f"{step_run_id(job.id, step.node, step.shard)}\t{job.id}\t{alike[id(step)]}")
+    if lines:
+        copy_lines(connection, step_runs, ["id", "job_id", *columns], lines)
 
 
 def count_waiting(connection: Connection, most: int) -> int:

@@ -333,6 +333,12 @@ class StreamingRecogniser:
 
     def _run(self, lane: Lane, job: Job) -> None:
         """Decode in a thread of the executor."""
+        if job.kind in {"partial", "early"}:
+            fresh = self._refreshed(lane)
+            if fresh is None:
+                self._go_on(told=True)
+                return
+            job = fresh
         if self._closed:
             return
         began = time.monotonic()
@@ -354,6 +360,13 @@ class StreamingRecogniser:
             if job.kind == "partial":
                 self._next_partial_at = began + took_s / self._options.partial_share
         self._go_on(told=True)
+
+    def _refreshed(self, lane: Lane) -> Job | None:
+        """Return what is due by now: where many streams share an executor, a job may have waited in front of it."""
+        with self._changed:
+            job = None if self._is_over() else self._next_job(lane)
+            lane.busy = job is not None
+            return job
 
     def _decode(self, lane: Lane, job: Job) -> tuple[WindowResult | None, VoicejobsError | None]:
         """Return what was heard, or why the stream cannot go on; a partial result that fails is just not there."""

@@ -21,6 +21,8 @@ from voicejobs.errors import AccessDenied, EngineUnavailable
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
+pytestmark = pytest.mark.timeout(180)
+
 KEY, OTHER = "a-long-enough-key-of-alice", "another-key-which-is-of-bob"
 KEYS = f"# keys of the test\nalice={KEY}\nbob=sha256:{sha256(OTHER.encode()).hexdigest()}\n"
 

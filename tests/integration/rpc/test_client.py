@@ -20,6 +20,8 @@ from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineServicer, add_Voice
 from voicejobs.rpc.channels import ChannelPool, PoolLimits
 from voicejobs.rpc.client import AsyncVoiceClient, Target, VoiceClient
 
+pytestmark = pytest.mark.timeout(180)
+
 
 def free_port() -> int:
     """Return a port that nobody listens on."""

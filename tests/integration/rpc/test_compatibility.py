@@ -40,6 +40,8 @@ import json, sys
 import grpc
 import article_pb2, article_pb2_grpc
 
+pytestmark = pytest.mark.timeout(180)
+
 address, sound, audio_format, language = sys.argv[1:]
 with grpc.insecure_channel(address) as channel:
     stub = article_pb2_grpc.VoiceEngineStub(channel)
@@ -83,7 +85,6 @@ def ask(article: Path, address: str, sound: bytes, audio_format: str) -> Any:
 
 
 @pytest.mark.models
-@pytest.mark.timeout(180)
 def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve: Starter, tiny: Sequence[str]) -> None:
     """Words come in the order of the text, their times rise and lie within the recording, and the text is right."""
     server = serve(engines=tiny)

@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -12,6 +13,8 @@ from tests.integration.rpc.calls import NO_VAD, noise, recognize
 from tests.integration.rpc.conftest import Starter, eventually
 from voicejobs.errors import DeadlinePassed, QueueFull, WaitedTooLong
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
+
+pytestmark = pytest.mark.timeout(180)
 
 SLOW = {"VOICEJOBS_FAKE_COST_BASE_S": "0.4"}
 ONE = ("--slots", "1", "--batch-size", "1")
@@ -68,7 +71,7 @@ def test_retry_after_is_plain_metadata(serve: Starter) -> None:
             stub.Recognize(recognize())
         first.result()
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    trailing = {one.key: one.value for one in refused.value.trailing_metadata()}
+    trailing: dict[str, Any] = {one.key: one.value for one in refused.value.trailing_metadata()}
     assert trailing["error-code"] == "queue_full"
     assert int(trailing["retry-after-ms"]) >= 100
     assert trailing["x-trace-id"]

@@ -20,6 +20,8 @@ from voicejobs.errors import BadAudioFormat, EngineUnavailable
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
+pytestmark = pytest.mark.timeout(180)
+
 
 def lines(server: Server) -> list[dict[str, Any]]:
     """Return the log, whose every line is JSON."""

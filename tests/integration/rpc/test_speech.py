@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.integration.rpc.conftest import Server
+from tests.integration.rpc.conftest import Server, Starter
 from voicejobs.audio.decode import DecodeOptions, decode
 from voicejobs.engines.fake_voice import hear
 from voicejobs.errors import BadAudioFormat, BadOption, EmptyText
 from voicejobs.proto import voice_engine_pb2 as pb
+
+pytestmark = pytest.mark.timeout(180)
 
 TEXT = "One. Two hundred and 5 dogs bark.\n\nA last word, for $3."
 
@@ -104,6 +106,21 @@ def test_a_stream_gives_the_text_piece_by_piece(server: Server, tmp_path: Path) 
         with decode(tmp_path / name, DecodeOptions()) as audio:
             length_s = sum(len(channels[0]) for channels in audio.blocks()) / 16_000
         assert length_s == pytest.approx(short.duration, abs=0.1)
+
+
+def test_whoever_leaves_a_stream_of_speech_gives_its_slot_back(serve: Starter) -> None:
+    """Leaving the iteration ends the work with the engine call that runs, however much text there was left."""
+    server = serve("--slots", "1", "--batch-size", "1", settings={"VOICEJOBS_FAKE_COST_BASE_S": "0.2"})
+    request = pb.SynthesizeRequest(text="A sentence of many. " * 500)
+    for _ in range(3):
+        parts = server.client().synthesise_stream(request)
+        assert next(parts).audio_data
+        assert server.load().working == 1
+        parts.close()
+        assert server.settled(lambda load: load.working == 0)
+    assert server.load().cancelled == 3
+    assert server.stop() == 0
+    assert "traceback" not in server.log.read_text()
 
 
 def test_voice_and_speed_are_heeded(server: Server) -> None:

@@ -346,6 +346,21 @@ def test_streams_share_an_executor() -> None:
     assert all(len(results(events, "final")) == 2 for events in found)
 
 
+def test_a_job_that_waited_for_the_executor_hears_what_came_meanwhile() -> None:
+    """A partial decode that a busy executor held up listens to all the sound there is when it begins."""
+    gate, engine = threading.Event(), LevelRecogniser()
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(gate.wait, 10)
+        stream = StreamingRecogniser(engine, LevelDetector(), WORDS, executor=executor)
+        for frame in frames(speech(*range(1000, 1020))):
+            stream.feed(frame)
+        assert engine.windows == []
+        gate.set()
+        wait_until(lambda: engine.windows, 5)
+        stream.close()
+    assert len(engine.windows[0]) > 6.5 * 16_000
+
+
 def test_an_executor_that_is_gone_ends_the_stream() -> None:
     """A stream whose executor was shut down fails with cancelled, not with silence."""
     executor = ThreadPoolExecutor(1)
