@@ -192,12 +192,20 @@ def test_events_are_those_of_the_schema(tree: Tree, texts: Path) -> None:
 
 
 def test_subtitles_keep_their_times(tree: Tree, texts: Path) -> None:
-    """With --keep-times each cue is spoken when it is due; other texts are refused."""
+    """With --keep-times each cue is spoken when it is due, or told of where it cannot; other texts are refused."""
     done = speak(tree, texts / "c.srt", texts / "a.txt", "--keep-times", "--captions", "json")
     assert done.code == 3, done.stderr
     assert "a.txt has no times" in done.stderr
     segments = json.loads((tree.out / "c.json").read_text())["segments"]
     assert [round(segment["start"], 1) for segment in segments] == [0.0, 3.0]
+    (texts / "k.srt").write_text(
+        "1\n00:00:00,000 --> 00:00:00,100\nFirst line.\n\n2\n00:00:00,120 --> 00:00:05,000\nSecond line.\n"
+    )
+    tight = tree.run("speak", texts / "k.srt", "--keep-times", "-o", tree.out, "--engine", "fake_voice", "--json")
+    assert tight.code == 0, tight.stderr
+    (report,) = [event for event in map(json.loads, tight.stdout.splitlines()) if event["type"] == "file"]
+    assert report["warnings"] == ["does_not_fit"]
+    assert heard(tree.out / "k.wav") == [describe("First line."), describe("Second line.")]
 
 
 def test_options_reach_the_voice(tree: Tree) -> None:

@@ -11,6 +11,7 @@ from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.engine_choice import engine_and_model
 from voicejobs.cli.subtitle_options import render_flags
+from voicejobs.engines.languages import language_code
 from voicejobs.formats.options import PROFILES
 from voicejobs.models.parts import Progress
 from voicejobs.settings import Settings
@@ -144,7 +145,7 @@ def speech_steps(
     )
     return {
         "plan": {
-            "language": flags["language"] or language_of(model),
+            "language": language_tag(flags["language"] or "") or language_of(model),
             "sentence_pause_s": flags["sentence_pause"],
             "paragraph_pause_s": flags["paragraph_pause"],
         },
@@ -175,6 +176,19 @@ def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, 
         settings, "whisper", flags["verify_model"], kind="recogniser", tell=tell, fetch=fetch
     )
     return {"engine": "whisper", "model": model, "model_sha256": sha256}
+
+
+def language_tag(text: str) -> str:
+    """Return what a user calls a language as a code, with its region where one is named; empty for none and `auto`.
+
+    Raises:
+        BadOption: there is no such language.
+    """
+    code = language_code(text, strict=False)
+    if code is None:
+        return ""
+    region = text.replace("_", "-").partition("-")[2].upper()
+    return f"{code}-{region}" if len(region) == 2 and region.isalpha() else code  # noqa: PLR2004 - as in en-GB
 
 
 def language_of(model: str) -> str:

@@ -126,6 +126,8 @@ class _Amounts:
         if _YEAR.fullmatch(first) and _YEAR.fullmatch(second):
             start, end = (numbers.year(int(text), self._language) for text in (first, second))
             return f"{start} {self._wording.range_to} {end}"
+        if _YEAR.fullmatch(first) and len(second) == _CENTS:
+            return f"{numbers.year(int(first), self._language)} {self._wording.range_to} {second}"
         return f"{self._say(first)} {self._wording.range_to} {second}"
 
     def _percent(self, found: re.Match[str]) -> str:

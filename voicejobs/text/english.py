@@ -48,6 +48,13 @@ def early_rules() -> list[Rule]:
         rule(rf"(?<=\b)(?P<lead>{_PHONE_WORDS})(?P<number>\d{{3}}-\d{{4}})(?![\w-])", _called, re.IGNORECASE),
         rule(r"(?<!\w)(1[1-9]|20)(\d)0['’]?s(?!\w)", _decade),
         rule(r"(?<![\w])['’](\d)0s(?!\w)", lambda found: _tens(found[1])),
+        rule(r"(?<=\b[Tt]he )([2-9])0s(?!\w)", lambda found: _tens(found[1])),
+        rule(r"(?<![\w.,])(?P<h>\d{1,3})\s?h\s?(?P<m>\d{1,2})\s?m(?:in)?(?:\s?(?P<s>\d{1,2})\s?s)?(?!\w)", _time_span),
+        rule(r"(?<![\w.,])(\d{1,2})\s?['’′]\s?(\d{1,2})\s?(?:[\"”″]|'')", lambda found: f"{found[1]} foot {found[2]}"),
+        rule(r"(?<![\w.,\"“])(\d{1,3})[″]", lambda found: f"{found[1]} inches"),
+        rule(r"(?<![\w.,])(\d{1,3})[′]", lambda found: f"{found[1]} feet"),
+        rule(r"~(?=\s?\d)", lambda found: "about "),
+        rule(r"(?<![\w.-])[2-9]\d{2}-\d{3}[1-9](?![\w-])", _phone),
         rule(rf"\b(?P<name>{_NUMBERED})\s(?P<roman>(?=[IVX]){_ROMAN})(?![\w'’])", _numbered),
         rule(rf"\b(?P<name>{_RULERS})\s(?P<roman>(?=[VX]|II|I(?:[,.;:)]|\sof\b)){_ROMAN})(?!\w)", _ruler),
         rule(r"\b24/7\b", lambda found: "twenty-four seven"),
@@ -104,6 +111,12 @@ def _phone(found: re.Match[str]) -> str:
 def _called(found: re.Match[str]) -> str:
     first, _, second = found["number"].partition("-")
     return f"{found['lead']}{numbers.digits(first, 'en')}, {numbers.digits(second, 'en')}"
+
+
+def _time_span(found: re.Match[str]) -> str:
+    """Return hours, minutes and seconds of a stretch of time."""
+    parts = ((found["h"], "hour"), (found["m"], "minute"), (found["s"], "second"))
+    return " ".join(f"{text} {name}{'' if int(text) == 1 else 's'}" for text, name in parts if text)
 
 
 def _decade(found: re.Match[str]) -> str:

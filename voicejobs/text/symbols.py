@@ -13,7 +13,7 @@ _QUOTES = {0x2018: "'", 0x2019: "'", 0x201B: "'", 0x02BC: "'", 0x00AD: None, 0x2
 _TABLE = _FULL_WIDTH | _LIGATURES | _QUOTES
 _BLANKS = re.compile(r"\s+")
 _GAPS = re.compile(r"\s+([,.;:!?…])|([(])\s+|\s+([)])")
-_DOUBLED = re.compile(r"(?:,\s*){2,}|,\s*(?=[.;:!?])|(?<=[.;:!?])\s*,(?=\s|$)")
+_DOUBLED = re.compile(r"(?:,\s*){2,}|,\s*(?=[.;:!?])|(?<=[;:!?])\s*,(?=\s|$)")
 _KEYCAP = re.compile("([0-9#*])\ufe0f?\u20e3")
 _REMOVED = frozenset(("So", "Sk", "Co", "Cn", "Cs", "Cc", "Cf", "Me", "Lm_"))
 _JOINERS = "\u200c\u200d"

@@ -92,7 +92,7 @@ class _Dates:
             return found[0]
         name = self._wording.months[month - 1]
         if self._base == "en":
-            words = f"the {numbers.ordinal(day, 'en')} of {name}"
+            words = f"{found['the'] or 'the '}{numbers.ordinal(day, 'en')} of {name}"
         else:
             words = f"{self._day(day)}{_JOINERS.get(self._base, ' ')}{name}"
         return words + (self._year(int(found["y"])) if found["y"] else "")
@@ -142,7 +142,9 @@ def _clock_rules(language: str, wording: Wording) -> list[Rule]:
         return _time(found, language, wording)
 
     seconds = r"(?::(?P<s>\d{2}))?"
+    to = f" {wording.range_to} " if wording.range_to else " - "
     found = [
+        rule(r"(?<![\w:.,])(\d{1,2}:\d{2})\s?[-–]\s?(?=\d{1,2}:\d{2}(?!\d))", lambda one: one[1] + to),
         rule(rf"(?<![\w:.,])(?P<h>\d{{1,2}}):(?P<m>\d{{2}}){seconds}(?!\d|:\d|[.,]\d)(?:\s?{half}|{word})?", words),
         rule(rf"(?<![\w:.,$€£])(?P<h>\d{{1,2}})\s?{half}", words),
     ]

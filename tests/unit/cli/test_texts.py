@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from voicejobs.cli.inputs import TEXTS, Found, Search
-from voicejobs.cli.speech_options import language_of, split_names
+from voicejobs.cli.speech_options import language_of, language_tag, split_names
 from voicejobs.cli.texts import find_texts, is_text, text_of_stdin
-from voicejobs.errors import BadText, BadUsage, EmptyText, NotFound
+from voicejobs.errors import BadOption, BadText, BadUsage, EmptyText, NotFound
 
 SEARCH = Search(kind=TEXTS)
 
@@ -85,11 +85,15 @@ def test_standard_input_is_a_text_under_its_name() -> None:
 
 
 def test_the_name_of_a_model_tells_its_language() -> None:
-    """Piper's models are named so; of others English is taken."""
+    """Piper's models are named so; of others English is taken; users may name one by code, region or name."""
     assert [language_of(name) for name in ("en_US-joe-medium", "de_DE-x", "cosyvoice", "")] == [
         "en-US",
         "de-DE",
         "en",
         "en",
     ]
+    tags = [language_tag(text) for text in ("German", "en_gb", "pt-BR", "auto", "", "zh-Hans", "eo")]
+    assert tags == ["de", "en-GB", "pt-BR", "", "", "zh", "eo"]
+    with pytest.raises(BadOption, match="no language"):
+        language_tag("Klingon spoken")
     assert split_names(["srt, vtt", "srt", ""]) == ["srt", "vtt"]
