@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 from celery import Celery
+from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 from soaking.site import LEASE_S, Site
 from soaking.stream import Stream, Verdict
@@ -94,7 +95,7 @@ class Soak:
             self._turn_until(lambda at_s=fault.at_s: time.monotonic() - began >= at_s, seconds, feed=True)
             print(f"{fault.at_s:7.1f} s  {fault.kind}", file=sys.stderr, flush=True)
             self.faults += 1
-            with suppress(psutil.NoSuchProcess, ProcessLookupError, RedisError, DatabaseUnavailable, OSError):
+            with suppress(psutil.NoSuchProcess, OperationalError, RedisError, DatabaseUnavailable, OSError):
                 getattr(self, "_" + fault.kind.replace(" ", "_"))(fault)
 
     def drain(self) -> Verdict:
