@@ -16,8 +16,8 @@ SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
-    "TRANSCRIBE", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "MODELS", "CONFIG", "DB", "DOCTOR", "SERVE", "PRUNE",
-    "COMPLETION", "VERSION",
+    "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION",
 )  # fmt: skip
 
 

@@ -59,7 +59,7 @@ def test_checkpoints_that_cannot_be_written_stop_nobody(make_site: MakeSite) -> 
 
 
 def test_an_outage_in_the_middle_of_commits_burns_no_attempt(make_site: MakeSite) -> None:
-    """What could not be committed runs out and runs again, although its worker lives and keeps another lease."""
+    """What could not be committed is given back and runs again; its worker lives, and no death is noted."""
     site = make_site(fake_cost_base_s=2.0, engine_processes=2)
     bench = site.bench
     (long,) = bench.submit(bench.recording("long.wav"), engine="moody")
@@ -70,8 +70,9 @@ def test_an_outage_in_the_middle_of_commits_burns_no_attempt(make_site: MakeSite
     outage(site, LEASE_S)
     assert bench.wait_ended(*ids, timeout_s=60) == succeeded(ids)
     assert steps(bench.database, long)["recognise"].state == "running"
-    assert bench.stories(ids[0])["recognise"] == ["lost", "succeeded"]
+    assert bench.stories(ids[0])["recognise"] == ["released", "succeeded"]
     for job_id in ids:
+        assert job(bench.database, job_id).deaths == 0
         assert {row.failures for row in steps(bench.database, job_id).values()} == {0}
     assert bench.wait_ended(long, timeout_s=60) == {long: "succeeded"}
     assert bench.stories(long) == ONCE

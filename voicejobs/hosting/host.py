@@ -105,7 +105,7 @@ class EngineHost:
         Args:
             spec: which engine, and how.
             lane: `interactive` windows go before `bulk` ones.
-            cancelled: asked every second while windows wait; True ends the call with `Cancelled`.
+            cancelled: asked several times a second while windows wait; True ends the call with `Cancelled`.
 
         Raises:
             UnknownEngine: no engine has the name.

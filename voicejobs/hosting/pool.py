@@ -28,7 +28,7 @@ MAX_WAIT_S = 0.02
 """How long a window waits for others to share its batch, while other windows are on their way."""
 _DEATHS = 2
 """Processes that one window, alone in its call, may kill before its task gets the error."""
-_CANCEL_POLL_S = 1.0
+_CANCEL_POLL_S = 0.25
 _LEAVE_S = 0.3
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

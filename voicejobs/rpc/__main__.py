@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from voicejobs import logs
-from voicejobs.errors import VoicejobsError
+from voicejobs.errors import Transient, VoicejobsError
 from voicejobs.rpc.engines import EnginePlan
 from voicejobs.rpc.server import DEFAULT_ADDRESS, ServerOptions, Tls, run
 from voicejobs.settings import Settings
@@ -27,8 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"error: {error.message} [{error.code}]", file=sys.stderr)  # noqa: T201 - for whoever started us
         if error.hint:
             print(f"  {error.hint}", file=sys.stderr)  # noqa: T201
-        from voicejobs.errors import Transient  # noqa: PLC0415
-
         return EXIT_TEMPORARY if isinstance(error, Transient) else EXIT_REFUSED
     return 0
 

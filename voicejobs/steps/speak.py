@@ -1,12 +1,12 @@
 """Speak lines, group by group: into their room where they have one, and again where they are not understood."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import SynthesiseOptions, Synthesiser
-from voicejobs.errors import Internal
+from voicejobs.errors import BadOption, Internal
 from voicejobs.steps.join import edges
 from voicejobs.steps.lines import Line
 from voicejobs.steps.wording import error_rate
@@ -56,6 +56,22 @@ class Fit:
     """Say how far a line may be sped up to fit its room: `max_speed` times the speed that was asked for."""
 
     max_speed: float = 1.5
+
+
+VERIFY_DEFAULTS = {"engine": "whisper", "model": "base", "model_sha256": "", "max_cer": 0.2, "tries": 3}
+"""What `verify` of the step `synthesise` may say, where it is not empty."""
+
+
+def verify_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `verify` with its defaults.
+
+    Raises:
+        BadOption: it says what nobody knows.
+    """
+    unknown = sorted(set(given) - set(VERIFY_DEFAULTS))
+    if unknown:
+        raise BadOption(f"`verify` has no option {unknown[0]!r}", hint=f"It has: {', '.join(VERIFY_DEFAULTS)}.")
+    return {**VERIFY_DEFAULTS, **given}
 
 
 def groups(lines: Sequence[Line]) -> Iterator[Sequence[Line]]:

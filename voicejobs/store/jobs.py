@@ -223,13 +223,13 @@ def _copy(connection: Connection, job_rows: list[dict[str, Any]], new_jobs: Sequ
     columns: list[str] = []
     lines = []
     for job in new_jobs:
-        for row in job.step_runs:
-            if id(row) not in alike:
-                values = {**_step_row(job.id, row), "created_at": now}
+        for step in job.step_runs:
+            if id(step) not in alike:
+                values = {**_step_row(job.id, step), "created_at": now}
                 del values["id"], values["job_id"]
                 columns = list(values)
-                alike[id(row)] = text_of(values.values())
-            lines.append(f"{step_run_id(job.id, row.node, row.shard)}\t{job.id}\t{alike[id(row)]}")
+                alike[id(step)] = text_of(values.values())
+            lines.append(f"{step_run_id(job.id, step.node, step.shard)}\t{job.id}\t{alike[id(step)]}")
     if lines:
         copy_lines(connection, step_runs, ["id", "job_id", *columns], lines)
 

@@ -20,7 +20,8 @@ from voicejobs.formats import RenderOptions, render
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.join import Joiner, JoinOptions, Meter, Take, louder
 from voicejobs.steps.lines import Line
-from voicejobs.steps.registry import JOIN
+from voicejobs.steps.registry import JOIN, SYNTHESISE
+from voicejobs.steps.speak import verify_options
 from voicejobs.store.blobs import map_os_error, sync_folder
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
@@ -125,8 +126,8 @@ class _Lines:
 
     def findings(self) -> Iterator[dict[str, Any]]:
         """Yield what a user should know: lines that do not fit, that were not understood, or not spoken whole."""
-        options = self._lease.options[self._node]
-        limit = (options.get("verify") or {}).get("max_cer", 1.0)
+        options = SYNTHESISE.options(self._lease.options[self._node])
+        limit = verify_options(options["verify"])["max_cer"]
         for number, (line, facts) in enumerate(self.lines()):
             if "skipped" in facts:
                 yield {"code": "not_spoken", "line": number, "text": line.text, "skipped": facts["skipped"]}

@@ -19,7 +19,7 @@ from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
-from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak
+from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
 from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
@@ -283,7 +283,7 @@ def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseO
 
 def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
     """Return how lines are listened to: by a recogniser of this worker."""
-    given = {**VERIFY_DEFAULTS, **options["verify"]}
+    given = verify_options(options["verify"])
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
     recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
     wanted = RecogniseOptions(language=base_language(language))
@@ -295,10 +295,6 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
         return ["".join(one.text for result in several for one in result.segments) for several in results]
 
     return Verify(hear, given["max_cer"], given["tries"], language)
-
-
-VERIFY_DEFAULTS = {"engine": "whisper", "model": "base", "model_sha256": "", "max_cer": 0.2, "tries": 3}
-"""What `verify` of the step `synthesise` may say, where it is not empty."""
 
 
 def _windows(sound: Sound) -> Iterator[Pcm]:

@@ -4,14 +4,14 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.integration.rpc.calls import SPEECH, noise, recording
-from tests.integration.rpc.conftest import FAKE, Starter
+from tests.integration.rpc.conftest import Server, Starter
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -84,13 +84,20 @@ def ask(article: Path, address: str, sound: bytes, audio_format: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.fixture(scope="module")
+def real(tiny: Sequence[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Return a server with tiny.en."""
+    starter = Starter(tmp_path_factory.mktemp("real"))
+    yield starter(engines=tiny)
+    starter.end()
+
+
 @pytest.mark.models
-def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve: Starter, tiny: Sequence[str]) -> None:
+def test_a12_the_articles_own_client_recognises_a_recording(article: Path, real: Server) -> None:
     """Words come in the order of the text, their times rise and lie within the recording, and the text is right."""
-    server = serve(engines=tiny)
     jfk = recording("jfk.flac")
     for data, audio_format in ((jfk.data, jfk.audio_format), ((SPEECH / "jfk.flac").read_bytes(), "flac")):
-        found = ask(article, server.address, data, audio_format)
+        found = ask(article, real.address, data, audio_format)
         plain = re.sub(r"[^a-z ]", "", found["text"].lower())
         assert "ask not what your country can do for you ask what you can do for your country" in plain
         assert " ".join(word for word, _, _ in found["words"]).split() == found["text"].split()
@@ -101,10 +108,29 @@ def test_a12_the_articles_own_client_recognises_a_recording(article: Path, serve
         assert 0.3 < found["confidence"] <= 1
 
 
-@pytest.mark.parametrize("audio_format", ["pcm_s16le_16k", "pcm_s16le_16000", "pcm_s16le_16k_1ch"])
-def test_the_articles_client_speaks_to_any_engine(article: Path, serve: Starter, audio_format: str) -> None:
-    """The answer of the fake engine counts the samples that were sent, word for word."""
-    server = serve("--batch-size", "1", engines=FAKE)
-    found = ask(article, server.address, noise(0.5), audio_format)
-    # The detector hears no speech in noise: nothing is made up.
-    assert found == {"text": "", "confidence": 0.0, "words": []}
+@pytest.mark.models
+@pytest.mark.parametrize(
+    "name", ["arctic_aew_a0001.wav", "az_weather_mulaw.wav", "ae_p001.aiff", "lr_198-209-0000.ogg"]
+)
+def test_a14_words_of_real_recordings_keep_their_order(real: Server, name: str) -> None:
+    """Times rise and stay within the recording, and the words are those of the text and of the segments, in order."""
+    sound = recording(name)
+    found = real.client().recognise(sound.data, sound.audio_format, language="en", timeout_s=120)
+    assert found.duration == pytest.approx(sound.duration_s, abs=0.001)
+    assert found.words
+    times = [time for word in found.words for time in (word.start_time, word.end_time)]
+    assert times == sorted(times)
+    assert times[0] >= 0
+    assert times[-1] <= found.duration
+    assert " ".join(word.word for word in found.words).split() == found.text.split()
+    assert [word for segment in found.segments for word in segment.words] == list(found.words)
+    assert all(segment.start_time <= segment.end_time <= found.duration for segment in found.segments)
+    assert found.has_confidence
+    assert 0 < found.confidence <= 1
+
+
+def test_the_articles_client_names_rates_as_it_likes(article: Path, server: Server) -> None:
+    """The rate in Hz, in kHz, and with a number of channels mean the same; nothing is heard in noise."""
+    for audio_format in ("pcm_s16le_16k", "pcm_s16le_16000", "pcm_s16le_16k_1ch"):
+        found = ask(article, server.address, noise(0.5), audio_format)
+        assert found == {"text": "", "confidence": 0.0, "words": []}

@@ -159,3 +159,18 @@ def test_requests_share_the_calls_of_the_engine(serve: Starter) -> None:
         together = list(threads.map(one, range(16)))
     assert time.monotonic() - since < 1.5
     assert together[:3] == alone
+
+
+def test_what_waits_for_a_process_is_dropped_when_its_caller_leaves(serve: Starter) -> None:
+    """Work that has a slot, and waits for the engine behind other work, gives the slot back before its turn comes."""
+    server = serve("--slots", "2", "--batch-size", "1", settings={"VOICEJOBS_FAKE_COST_BASE_S": "3.0"})
+    with grpc.insecure_channel(server.address) as channel:
+        stub = VoiceEngineStub(channel)
+        first = stub.Recognize.future(recognize())
+        assert server.settled(lambda load: load.working == 1)
+        second = stub.Recognize.future(recognize())
+        assert server.settled(lambda load: load.working == 2)
+        second.cancel()
+        assert server.settled(lambda load: load.working == 1, within_s=1.5)
+        assert not first.done()
+        first.result()

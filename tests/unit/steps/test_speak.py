@@ -5,9 +5,9 @@ import pytest
 
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import SynthesiseOptions, Voice
-from voicejobs.errors import Internal
+from voicejobs.errors import BadOption, Internal
 from voicejobs.steps.lines import Line
-from voicejobs.steps.speak import Fit, Verify, groups, speak
+from voicejobs.steps.speak import Fit, Verify, groups, speak, verify_options
 
 RATE_HZ = 1_000
 
@@ -85,3 +85,10 @@ def test_letters_that_the_voice_does_not_know_are_left_out_and_told_of() -> None
     assert [len(one.sound.samples) > 0 for one in found] == [True, False]
     assert [one.facts for one in speak(lines, voice, SynthesiseOptions())] == [{}, {}]
     assert [texts for texts, _, _ in voice.asked] == [("Hello π", ""), ("Hello 你好 π", "Привет")]
+
+
+def test_what_verify_says_is_checked() -> None:
+    """Defaults fill what is left out; a word that nobody knows is refused."""
+    assert verify_options({"tries": 1}) == {**verify_options({}), "tries": 1}
+    with pytest.raises(BadOption, match="retries"):
+        verify_options({"retries": 1})

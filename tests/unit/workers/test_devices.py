@@ -109,7 +109,7 @@ def test_no_card_waits_for_decoding() -> None:
     ]
     assert [slot.memory_bytes for slot in slots] == [int(80 * GIB * 0.45)] * 2 + [0]
     (alone,) = plan_slots(SETTINGS, place("cpu", TWO))
-    assert set(alone.queues) == {"cpu", "asr"}
+    assert set(alone.queues) == {"cpu", "asr", "tts"}
 
 
 def test_each_worker_sees_its_device_alone() -> None:
