@@ -308,17 +308,19 @@ class StreamingRecogniser:
             if early is None:
                 return Job("whole", utterance, track)
             self._take_whole(lane, utterance, early)
-        full = len(self._events) >= self._options.max_events
-        if lane.together and not lane.waiting and not full and self._last_final >= lane.together[0][0].segment_id:
+        if len(self._events) >= self._options.max_events:
+            return None
+        look = self._look() if lane is self._first and self._options.partials and self._ends.is_open else None
+        is_first_look = look is not None and look.track.looks == 0
+        if lane.together and not is_first_look and self._last_final >= lane.together[0][0].segment_id:
             joined, parts = lane.together.popleft()
             self._changed.notify_all()
             return Job("together", joined, Track(joined.segment_id, 0), parts)
-        if full or lane is not self._first or not self._options.partials or not self._ends.is_open:
-            return None
-        return self._look(self._track_of(self._ends.segment_id, self._ends.start))
+        return look
 
-    def _look(self, track: Track) -> Job | None:
+    def _look(self) -> Job | None:
         """Return a decode of the segment that lasts, if one is due."""
+        track = self._track_of(self._ends.segment_id, self._ends.start)
         settled = self._ends.settled_end
         if settled is not None:
             window = Span(self._ends.start, settled)
