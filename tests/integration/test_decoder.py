@@ -163,7 +163,10 @@ def test_every_error_survives_json() -> None:
     waiting = [VoicejobsError]
     while waiting:
         kind = waiting.pop()
-        waiting += kind.__subclasses__()
+        # One without a code of its own is a matter between two modules, and arrives as what it is a kind of.
+        waiting += [
+            one for one in kind.__subclasses__() if one.__module__.startswith("voicejobs.") and "code" in vars(one)
+        ]
         error = error_from_json(kind("what", hint="do", limit=3).to_json())
         assert (type(error), error.message, error.hint, error.details) == (kind, "what", "do", {"limit": 3})
 

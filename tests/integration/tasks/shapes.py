@@ -107,6 +107,7 @@ def bare_runtime(url: str, folder: Path, served: str = "", **settings: Any) -> I
             owner=rows.OWNER,
             place=Place(),
             settings=Settings(state_dir=folder, models_dir=folder, **settings),
+            taken=0,
             keeper=LeaseKeeper(database, rows.OWNER, 60.0),
             upkeep=Upkeep(database, app, 60.0),
             blobs=BlobStore(folder),
