@@ -31,9 +31,9 @@ from voicejobs.errors import (
     NotFound,
     TooLong,
     VoicejobsError,
+    error_from_json,
 )
 from voicejobs.hosting.decoder import Decoder, DecodeStream
-from voicejobs.hosting.decoder_wire import error_from_json
 from voicejobs.settings import Settings
 
 pytest.importorskip("av", reason="the extra `worker` is not installed")

@@ -23,7 +23,7 @@ import numpy as np
 from voicejobs.audio.accept import printable
 from voicejobs.audio.decode import ChannelMode, DecodedInfo, DecodeOptions
 from voicejobs.audio.types import Pcm
-from voicejobs.errors import Cancelled, DecoderCrash, DecoderTimeout, ExtraMissing
+from voicejobs.errors import Cancelled, DecoderCrash, DecoderTimeout, ExtraMissing, error_from_json
 from voicejobs.hosting.decoder_wire import (
     FRAME,
     HEADER,
@@ -31,7 +31,6 @@ from voicejobs.hosting.decoder_wire import (
     PCM,
     REPORT,
     TRAILER,
-    error_from_json,
     receive_message,
     send_message,
 )

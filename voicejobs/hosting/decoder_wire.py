@@ -12,8 +12,6 @@ import socket
 import struct
 from typing import Any
 
-from voicejobs.errors import Internal, VoicejobsError
-
 HEADER = b"H"
 PCM = b"P"
 TRAILER = b"T"
@@ -58,17 +56,3 @@ def _receive_exactly(control: socket.socket, length: int) -> bytes:
             break
         parts += part
     return bytes(parts)
-
-
-def error_from_json(data: dict[str, Any]) -> VoicejobsError:
-    """Build the error that `VoicejobsError.to_json` described, in the class that owns its code."""
-    kind = _classes(VoicejobsError).get(data["code"], Internal)
-    return kind(data["message"], hint=data["hint"], **data["details"])
-
-
-def _classes(base: type[VoicejobsError]) -> dict[str, type[VoicejobsError]]:
-    """Return the classes under `base` by their codes."""
-    found = {base.code: base}
-    for child in base.__subclasses__():
-        found.update(_classes(child))
-    return found

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
-from voicejobs.errors import EngineCrash, EngineTimeout
+from voicejobs.errors import EngineCrash, EngineTimeout, error_from_json
 from voicejobs.hosting import wire
 from voicejobs.hosting.spawner import Spawner
 
@@ -167,7 +167,7 @@ class EngineProcess:
         self.last_used = time.monotonic()
         if answer["ok"]:
             return answer, body
-        raise wire.error_from_json(answer["error"])
+        raise error_from_json(answer["error"])
 
     def _raise_if_abandoned(self) -> None:
         """Notice that `abandon` was called before there was a process to kill."""

@@ -3,13 +3,12 @@
 import json
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from voicejobs.audio.types import Pcm, Sound
-from voicejobs.errors import Internal, VoicejobsError
 
 _PREFIX = struct.Struct("<II")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -89,16 +88,3 @@ def split_sounds(body: memoryview, sizes: Sequence[int], rates_hz: Sequence[int]
     samples = np.frombuffer(body, np.float32)
     ends = np.cumsum(sizes)
     return [Sound(samples[end - size : end], rate_hz) for size, end, rate_hz in zip(sizes, ends, rates_hz, strict=True)]
-
-
-def error_from_json(data: dict[str, Any]) -> VoicejobsError:
-    """Build the error that `VoicejobsError.to_json` described; an unknown code becomes `Internal`."""
-    kind = next((found for found in _errors(VoicejobsError) if found.code == data["code"]), Internal)
-    return kind(data["message"], hint=data["hint"], **data["details"])
-
-
-def _errors(kind: type[VoicejobsError]) -> Iterator[type[VoicejobsError]]:
-    """Yield `kind` and all classes below it."""
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _errors(below)

@@ -4,7 +4,7 @@ import threading
 import numpy as np
 import pytest
 
-from voicejobs.errors import Internal, OutOfMemory, VoicejobsError
+from voicejobs.errors import Internal, OutOfMemory, VoicejobsError, error_from_json
 from voicejobs.hosting import wire
 
 
@@ -48,7 +48,7 @@ def test_samples_that_are_not_in_one_piece_are_copied() -> None:
 def test_errors_cross_with_their_class_message_hint_and_details() -> None:
     """The worker raises what the engine raised; a code that it does not know becomes an internal error."""
     error = OutOfMemory("no room", hint="less", needed=7)
-    back = wire.error_from_json(error.to_json())
+    back = error_from_json(error.to_json())
     assert (type(back), back.to_json()) == (OutOfMemory, error.to_json())
-    assert type(wire.error_from_json({**error.to_json(), "code": "newer"})) is Internal
+    assert type(error_from_json({**error.to_json(), "code": "newer"})) is Internal
     assert isinstance(back, VoicejobsError)
