@@ -1,6 +1,7 @@
 """Copy rows into a table of Postgres: several times quicker than insertion, in the caller's transaction."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from sqlalchemy import Connection, Table
@@ -8,19 +9,23 @@ from sqlalchemy import Connection, Table
 _BLOCK_ROWS = 500
 
 
-def copy_rows(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
+def copy_rows(connection: Connection, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
     """Copy rows that all have the same columns; those that they lack get their defaults."""
-    if rows:
-        copy_lines(connection, table, list(rows[0]), [text_of(row.values()) for row in rows])
+    iterator = iter(rows)
+    first = next(iterator, None)
+    if first is not None:
+        lines = (text_of(row.values()) for row in chain([first], iterator))
+        copy_lines(connection, table, list(first), lines)
 
 
-def copy_lines(connection: Connection, table: Table, columns: Sequence[str], lines: Sequence[str]) -> None:
-    """Copy rows that are text already, as `text_of` writes it."""
+def copy_lines(connection: Connection, table: Table, columns: Sequence[str], lines: Iterable[str]) -> None:
+    """Copy rows that are text already, as `text_of` writes it; the server takes them in while more are being made."""
     names = ", ".join(f'"{name}"' for name in columns)
     driver: Any = connection.connection.driver_connection  # psycopg's own: SQLAlchemy knows no COPY
+    iterator = iter(lines)
     with driver.cursor() as cursor, cursor.copy(f'COPY "{table.name}" ({names}) FROM STDIN') as copy:
-        for first in range(0, len(lines), _BLOCK_ROWS):
-            copy.write("\n".join([*lines[first : first + _BLOCK_ROWS], ""]))
+        while block := list(islice(iterator, _BLOCK_ROWS)):
+            copy.write("\n".join([*block, ""]))
 
 
 def text_of(values: Collection[Any]) -> str:

@@ -1,6 +1,6 @@
 """Rows of batches, jobs and step runs: insert, release, end. Every function works in the caller's transaction."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,13 +172,13 @@ def insert_jobs(
 ) -> None:
     """Insert jobs and their first step runs in two statements, however many they are; on Postgres many are copied."""
     jobs_ = list(new_jobs)
-    job_rows = [_job_row(batch_id, tenant, job) for job in jobs_]
+    job_rows = (_job_row(batch_id, tenant, job) for job in jobs_)
     if connection.dialect.name == "postgresql" and len(jobs_) >= COPY_FROM_JOBS:
         _copy(connection, job_rows, jobs_)
         return
     step_rows = [_step_row(job.id, row) for job in jobs_ for row in job.step_runs]
-    if job_rows:
-        connection.execute(_INSERT_JOB, job_rows)
+    if jobs_:
+        connection.execute(_INSERT_JOB, list(job_rows))
     if step_rows:
         connection.execute(_INSERT_STEP, step_rows)
 
@@ -209,29 +209,39 @@ def _job_row(batch_id: str, tenant: str, job: NewJob) -> dict[str, Any]:
     }
 
 
-def _copy(connection: Connection, job_rows: list[dict[str, Any]], new_jobs: Sequence[NewJob]) -> None:
+def _copy(connection: Connection, job_rows: Iterable[dict[str, Any]], new_jobs: Sequence[NewJob]) -> None:
     """Copy rows into their tables; COPY takes no expressions, so that the clock is asked once for all of them."""
     now: float = connection.execute(select(now_s())).scalar_one()
-    for row in job_rows:
-        expires_after_s = row.pop("expires_after_s")
-        row["created_at"] = now
-        row["expires_at"] = None if expires_after_s is None else now + expires_after_s
-        row["finished_at"] = now if row["error"] else None
-    copy_rows(connection, jobs, job_rows)
-    # Nearly all jobs begin with the same step runs: what these have in common is written once.
+    copy_rows(connection, jobs, (_at(now, row) for row in job_rows))
+    columns = next((list(_copied_step(job.id, step, now)) for job in new_jobs for step in job.step_runs), None)
+    if columns is not None:
+        copy_lines(connection, step_runs, ["id", "job_id", *columns], _step_lines(new_jobs, now))
+
+
+def _at(now: float, row: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of a new job with its times."""
+    expires_after_s = row.pop("expires_after_s")
+    row["created_at"] = now
+    row["expires_at"] = None if expires_after_s is None else now + expires_after_s
+    row["finished_at"] = now if row["error"] else None
+    return row
+
+
+def _step_lines(new_jobs: Sequence[NewJob], now: float) -> Iterator[str]:
+    """Yield the step runs of new jobs; nearly all begin with the same, whose common part is written once."""
     alike: dict[int, str] = {}
-    columns: list[str] = []
-    lines = []
     for job in new_jobs:
         for step in job.step_runs:
             if id(step) not in alike:
-                values = {**_step_row(job.id, step), "created_at": now}
-                del values["id"], values["job_id"]
-                columns = list(values)
-                alike[id(step)] = text_of(values.values())
-            lines.append(f"{step_run_id(job.id, step.node, step.shard)}\t{job.id}\t{alike[id(step)]}")
-    if lines:
-        copy_lines(connection, step_runs, ["id", "job_id", *columns], lines)
+                alike[id(step)] = text_of(_copied_step(job.id, step, now).values())
+            yield f"{step_run_id(job.id, step.node, step.shard)}\t{job.id}\t{alike[id(step)]}"
+
+
+def _copied_step(job_id: str, step: NewStepRun, now: float) -> dict[str, Any]:
+    """Return the column values of a step run, but for its id and that of its job."""
+    values = {**_step_row(job_id, step), "created_at": now}
+    del values["id"], values["job_id"]
+    return values
 
 
 def count_waiting(connection: Connection, most: int) -> int:
