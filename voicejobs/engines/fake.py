@@ -1,6 +1,5 @@
 """An engine that needs no model: its text is a function of the samples, its time is a + b*n for n windows."""
 
-import time
 from collections.abc import Sequence
 from typing import ClassVar, Self
 from zlib import crc32
@@ -9,10 +8,8 @@ import numpy as np
 
 from voicejobs.audio.types import Pcm, Segment, WindowResult, Word
 from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
-from voicejobs.errors import BadOption
+from voicejobs.engines.cost import Cost
 from voicejobs.units import samples_to_seconds
-
-_BUSY_SLICE = 10_000
 
 
 class FakeEngine:
@@ -25,10 +22,8 @@ class FakeEngine:
 
     name: ClassVar[str] = "fake"
 
-    def __init__(self, base_s: float, window_s: float, *, busy: bool) -> None:
-        self._base_s = base_s
-        self._window_s = window_s
-        self._busy = busy
+    def __init__(self, cost: Cost) -> None:
+        self._cost = cost
 
     @classmethod
     def facts(cls, spec: EngineSpec) -> EngineFacts:
@@ -46,31 +41,16 @@ class FakeEngine:
         Raises:
             BadOption: `cost_mode` is neither `sleep` nor `busy`.
         """
-        params = dict(spec.params)
-        mode = params.get("cost_mode", "sleep")
-        if mode not in {"sleep", "busy"}:
-            raise BadOption(f"cost_mode of the engine fake is {mode!r}", hint="Use sleep or busy.")
-        return cls(float(params.get("cost_base_s", 0.0)), float(params.get("cost_window_s", 0.0)), busy=mode == "busy")
+        return cls(Cost.of(dict(spec.params), cls.name))
 
     def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
         """Spend the time of the batch and return the text of each window."""
-        self._spend(self._base_s + self._window_s * len(windows))
+        self._cost.spend(len(windows))
         return [_describe(window, options) for window in windows]
 
     def detect_language(self, window: Pcm) -> tuple[str, float]:
         """Return English, with certainty."""
         return "en", 1.0
-
-    def _spend(self, seconds: float) -> None:
-        """Sleep, or keep the processor busy, for `seconds`."""
-        if seconds <= 0:
-            return
-        if not self._busy:
-            time.sleep(seconds)
-            return
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            sum(range(_BUSY_SLICE))
 
 
 def _describe(window: Pcm, options: RecogniseOptions) -> WindowResult:

@@ -1,6 +1,5 @@
 """A voice that needs no model: its sound tells which text it was made from, its time is a + b*n for n texts."""
 
-import time
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import ClassVar, Self
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from voicejobs.audio.types import Sound
 from voicejobs.engines.base import EngineFacts, EngineSpec, SynthesiseOptions, Voice
+from voicejobs.engines.cost import Cost
 from voicejobs.errors import BadOption
 
 RATE_HZ = 22_050
@@ -24,7 +24,6 @@ _LEVELS = {"low": 0.3, "high": 0.6}
 _LOOK_S = 0.01
 _STEP_S = 0.0025
 _QUIET = 0.02
-_BUSY_SLICE = 10_000
 
 
 class FakeVoiceEngine:
@@ -37,11 +36,9 @@ class FakeVoiceEngine:
 
     name: ClassVar[str] = "fake_voice"
 
-    def __init__(self, base_s: float, text_s: float, character_s: float, *, busy: bool) -> None:
-        self._base_s = base_s
-        self._text_s = text_s
+    def __init__(self, cost: Cost, character_s: float) -> None:
+        self._cost = cost
         self._character_s = character_s
-        self._busy = busy
 
     @classmethod
     def facts(cls, spec: EngineSpec) -> EngineFacts:
@@ -59,11 +56,7 @@ class FakeVoiceEngine:
             BadOption: `cost_mode` is neither `sleep` nor `busy`.
         """
         params = dict(spec.params)
-        mode = params.get("cost_mode", "sleep")
-        if mode not in {"sleep", "busy"}:
-            raise BadOption(f"cost_mode of the engine fake_voice is {mode!r}", hint="Use sleep or busy.")
-        costs = (float(params.get(name, 0.0)) for name in ("cost_base_s", "cost_window_s", "character_s"))
-        return cls(*costs, busy=mode == "busy")
+        return cls(Cost.of(params, cls.name), float(params.get("character_s", 0.0)))
 
     def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
         """Spend the time of the batch and return the tones of each text.
@@ -74,7 +67,7 @@ class FakeVoiceEngine:
         voice = options.voice or VOICES[0]
         if voice not in VOICES:
             raise BadOption(f"The engine fake_voice has no voice {voice!r}", hint=f"It has: {', '.join(VOICES)}.")
-        self._spend(self._base_s + self._text_s * len(texts))
+        self._cost.spend(len(texts))
         return [self._speak(text, _LEVELS[voice], options.speed) for text in texts]
 
     def voices(self) -> list[Voice]:
@@ -94,17 +87,6 @@ class FakeVoiceEngine:
         ]  # fmt: skip
         samples = np.concatenate([_tone(hz, seconds) for hz, seconds in tones])
         return Sound(np.multiply(samples, level, dtype=np.float32), RATE_HZ)
-
-    def _spend(self, seconds: float) -> None:
-        """Sleep, or keep the processor busy, for `seconds`."""
-        if seconds <= 0:
-            return
-        if not self._busy:
-            time.sleep(seconds)
-            return
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            sum(range(_BUSY_SLICE))
 
 
 def describe(text: str) -> tuple[int, int]:

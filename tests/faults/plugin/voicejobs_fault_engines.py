@@ -12,6 +12,7 @@ import numpy as np
 
 from voicejobs.audio.types import Pcm, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineSpec, RecogniseOptions
+from voicejobs.engines.cost import Cost
 from voicejobs.engines.fake import FakeEngine
 
 GREEDY, DEADLY = (32_001, -31_999, 31_998), (32_003, -31_997, 31_996)
@@ -37,7 +38,7 @@ class MoodyEngine(FakeEngine):
     @classmethod
     def load(cls, spec: EngineSpec) -> Self:
         """Take half a second for each call, so that windows gather meanwhile."""
-        return cls(0.5, 0.0, busy=False)
+        return cls(Cost(0.5, 0.0, busy=False))
 
     def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
         """Fail as told."""
