@@ -51,7 +51,7 @@ def new_job(seq: int = 1, pipeline: Pipeline = TRANSCRIBE, **fields: Any) -> New
 def add_batch(database: Database, *, lane: str = "bulk", sealed: bool = True) -> str:
     """Insert a batch."""
     with database.begin() as connection:
-        batch_id = rows.insert_batch(connection, lane=lane, label="test", options={})
+        batch_id = rows.insert_batch(connection, rows.NewBatch(lane, "test", {}))
         if sealed:
             rows.seal_batch(connection, batch_id)
     return batch_id

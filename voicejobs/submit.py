@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -23,7 +23,7 @@ from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
-from voicejobs.store.jobs import NewJob
+from voicejobs.store.jobs import NewBatch, NewJob
 from voicejobs.store.paths import HASH8, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
@@ -48,7 +48,9 @@ class InputFile:
         target: absolute path of the output files without their endings; empty for none.
         error: what is known to be wrong with it; it is not read then.
         text: the input itself, where it is a text that lies in no file; `path` only tells it from others then.
+        blob: the input, where it is a blob; `path` only tells it from others then.
         options: what it wants otherwise than the rest of the batch, by node and option.
+        request: what else the request for it said; it goes into the row of its job.
     """
 
     path: str
@@ -56,7 +58,17 @@ class InputFile:
     target: str = ""
     error: InputError | None = None
     text: str | None = None
+    blob: "Blob | None" = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    request: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Name a blob: SHA-256 of its bytes in hexadecimal, and how many they are."""
+
+    sha256: str
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +106,13 @@ class Submission:
         expires_after_s: time after their insertion within which the jobs must be done; None for any.
         leave_out: SHA-256 of contents that are not to be submitted.
         blobs: where texts are kept that lie in no file.
+        tenant: whose batch it is; nothing that another one has done is used for it.
+        alone: make a job for each input, also where another does the same; what is known by then is used.
+        kind: `batch`, or `single` for a job that belongs to none.
+        watched: write down what happens to its jobs and to it, for those who follow or are told.
+        request: what else the request for the batch said.
+        trace_id: what all logs of its jobs name; empty for the id of each job.
+        priority: order among the jobs of its lane; less is sooner.
     """
 
     database: Database
@@ -106,6 +125,13 @@ class Submission:
     expires_after_s: float | None = None
     leave_out: Container[str] = ()
     blobs: BlobStore | None = None
+    tenant: str = rows.DEFAULT_TENANT
+    alone: bool = False
+    kind: Literal["batch", "single"] = "batch"
+    watched: bool = False
+    request: Mapping[str, Any] | None = None
+    trace_id: str = ""
+    priority: int = rows.DEFAULT_PRIORITY
     batch_id: str = ""
     _seq: int = 0
     _inputs_of_last: str = field(init=False)
@@ -129,28 +155,50 @@ class Submission:
         """Complete the batch if all its jobs have ended, without waiting for the upkeep of a worker."""
         self.database.run(rows.complete_batches)
 
-    def add(self, files: Sequence[InputFile]) -> list[Accepted]:
-        """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it."""
+    def add(
+        self, files: Sequence[InputFile], *, within: Callable[[Connection, Sequence[Accepted]], None] | None = None
+    ) -> list[Accepted]:
+        """Submit some files; each is read once, for its hash. A file that cannot be read is refused, and only it.
+
+        Args:
+            files: the inputs.
+            within: called with the transaction, before it commits, and with what became of each file.
+        """
         accepted, keyed = self._read_all(files)
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
-            known = {} if self.force else self._known(connection, keyed)
+            known = {} if self.force or self.alone else self._known(connection, keyed)
             fresh = _sort_out(keyed, known, accepted)
             self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
-                self.batch_id = rows.insert_batch(connection, lane=self.lane, label=self.label, options=self.options)
+                self.batch_id = rows.insert_batch(connection, self._new_batch())
             elif self.batch_id:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]
             failed = [self._refused_job(file, error) for file, error in refused]
-            rows.insert_jobs(connection, self.batch_id, [*new, *failed])
+            rows.insert_jobs(connection, self.batch_id, [*new, *failed], tenant=self.tenant)
             self._keep_texts(connection, fresh, new)
-        for (file, error), job in zip(refused, failed, strict=True):
-            accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
-        for item, job in zip(fresh, new, strict=True):
-            accepted[item.file.path] = item.accepted("submitted", job.id, self.batch_id)
-        return [accepted[file.path] for file in files]
+            for (file, error), job in zip(refused, failed, strict=True):
+                accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
+            for item, job in zip(fresh, new, strict=True):
+                accepted[item.file.path] = item.accepted("submitted", job.id, self.batch_id)
+            told = [accepted[file.path] for file in files]
+            if within is not None:
+                within(connection, told)
+        return told
+
+    def _new_batch(self) -> NewBatch:
+        """Return the row of the batch."""
+        return NewBatch(
+            lane=self.lane,
+            label=self.label,
+            options=self.options,
+            tenant=self.tenant,
+            kind=self.kind,
+            watched=self.watched,
+            request=self.request,
+        )
 
     def preview(self, files: Sequence[InputFile]) -> list[Accepted]:
         """Tell what `add` would make of some files, without writing anything; a new job has no id then."""
@@ -179,16 +227,16 @@ class Submission:
 
     def _known(self, connection: Connection, keyed: "Sequence[_Keyed]") -> "dict[tuple[str, str], list[_Known]]":
         """Return the earlier jobs that did, or do, the same, by key and target."""
-        return _jobs_by_key(connection, [item.done_key for item in keyed], self.pipeline.nodes[-1].name)
+        return _jobs_by_key(connection, self.tenant, [item.done_key for item in keyed], self.pipeline.nodes[-1].name)
 
     def _reusable(self, connection: Connection, fresh: "Sequence[_Keyed]") -> "list[Mapping[str, Any] | None]":
         """Return for each input where its last node finds all it needs: a known transcript, or sound that is there."""
         if self.force:
             return [None] * len(fresh)
         if "sounds" in self.pipeline.nodes[-1].definition.inputs:
-            found = _sounds(connection, [item.result_key for item in fresh])
+            found = _sounds(connection, self.tenant, [item.result_key for item in fresh])
             return [self._sound_for(item, found.get(item.result_key, ())) for item in fresh]
-        known = _transcripts(connection, [item.result_key for item in fresh])
+        known = _transcripts(connection, self.tenant, [item.result_key for item in fresh])
         return [{"transcript": known[item.result_key]} if item.result_key in known else None for item in fresh]
 
     def _sound_for(self, item: "_Keyed", found: "Sequence[_Spoken]") -> Mapping[str, Any] | None:
@@ -237,6 +285,10 @@ class Submission:
             step_runs=(),
             target=display_name(file.target.replace(HASH8, "")),
             error=error,
+            priority=self.priority,
+            trace_id=self.trace_id,
+            watched=self.watched,
+            request=file.request,
         )
 
     def _new_job(self, connection: Connection, item: "_Keyed", known: Mapping[str, Any] | None) -> NewJob:
@@ -264,6 +316,7 @@ class Submission:
                 "size": item.size,
                 "mtime_ns": item.mtime_ns,
                 **({} if item.file.text is None else {"artifact": TEXT}),
+                **({} if item.file.blob is None else {"blob": item.file.blob.sha256}),
             },
             source_name=display_name(item.file.name),
             step_runs=canvas.first_rows(self.pipeline, done=done, inputs=known),
@@ -272,7 +325,11 @@ class Submission:
             done_key=item.done_key,
             target=display_name(item.file.target),
             cost_order=-item.size,
+            priority=self.priority,
+            trace_id=self.trace_id,
             expires_after_s=self.expires_after_s,
+            watched=self.watched,
+            request=item.file.request,
         )
 
     def keys(self, digest: str, file: InputFile | None = None) -> tuple[str, str]:
@@ -338,6 +395,8 @@ def _read(file: InputFile) -> Content | InputError:
     """Return hash, size and time of a file, or why it cannot be read."""
     if file.error is not None:
         return file.error
+    if file.blob is not None:
+        return Content(file.blob.sha256, file.blob.size_bytes, 0)
     if file.text is not None:
         data = file.text.encode()
         return Content(sha256(data).hexdigest(), len(data), 0) if data else EmptyFile(f"{file.name} is empty")
@@ -364,7 +423,7 @@ def _settled(
 
 def _look_again(file: InputFile, found: Content | InputError) -> Content | InputError:
     """Return what was found, unless the file has changed since."""
-    if file.text is not None:
+    if file.text is not None or file.blob is not None:
         return found
     try:
         status = Path(file.path).stat()
@@ -375,12 +434,18 @@ def _look_again(file: InputFile, found: Content | InputError) -> Content | Input
     return still_written(display_name(file.name))
 
 
-def _jobs_by_key(connection: Connection, keys: Sequence[str], last: str) -> dict[tuple[str, str], list[_Known]]:
+def _jobs_by_key(
+    connection: Connection, tenant: str, keys: Sequence[str], last: str
+) -> dict[tuple[str, str], list[_Known]]:
     """Return the earlier jobs with these done-keys that are live or succeeded, by key and target, newest first."""
     found: dict[tuple[str, str], list[_Known]] = {}
     query = (
         select(jobs.c.id, jobs.c.batch_id, jobs.c.done_key, jobs.c.state, jobs.c.outputs, jobs.c.options)
-        .where(jobs.c.done_key.in_(keys), jobs.c.state.in_((*STARTABLE_JOB, JobState.SUCCEEDED)))
+        .where(
+            jobs.c.done_key.in_(keys),
+            jobs.c.tenant == tenant,
+            jobs.c.state.in_((*STARTABLE_JOB, JobState.SUCCEEDED)),
+        )
         .order_by(jobs.c.id.desc())
     )
     for row in connection.execute(query):
@@ -424,11 +489,12 @@ def _our_hashes(connection: Connection, target: str, endings: Sequence[str]) -> 
     return hashes
 
 
-def _transcripts(connection: Connection, keys: Sequence[str]) -> dict[str, str]:
+def _transcripts(connection: Connection, tenant: str, keys: Sequence[str]) -> dict[str, str]:
     """Return the artifact id of the newest transcript for each of these keys."""
     query = (
         select(results.c.result_key, results.c.artifact_id)
-        .where(results.c.result_key.in_(keys))
+        .join(jobs, jobs.c.id == results.c.job_id)
+        .where(results.c.result_key.in_(keys), jobs.c.tenant == tenant)
         .order_by(results.c.created_at)
     )
     return {row.result_key: row.artifact_id for row in connection.execute(query)}
@@ -443,12 +509,17 @@ class _Spoken:
     artifact_id: str
 
 
-def _sounds(connection: Connection, keys: Sequence[str]) -> dict[str, list[_Spoken]]:
+def _sounds(connection: Connection, tenant: str, keys: Sequence[str]) -> dict[str, list[_Spoken]]:
     """Return what earlier jobs have spoken for each of these keys, newest first."""
     query = (
         select(results.c.result_key, results.c.artifact_id, jobs.c.outputs, jobs.c.options)
         .join(jobs, jobs.c.id == results.c.job_id)
-        .where(results.c.result_key.in_(keys), jobs.c.state == JobState.SUCCEEDED, jobs.c.outputs.is_not(None))
+        .where(
+            results.c.result_key.in_(keys),
+            jobs.c.tenant == tenant,
+            jobs.c.state == JobState.SUCCEEDED,
+            jobs.c.outputs.is_not(None),
+        )
         .order_by(results.c.created_at.desc())
     )
     found: dict[str, list[_Spoken]] = {}

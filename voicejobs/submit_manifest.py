@@ -163,7 +163,7 @@ class ManifestSubmission:
     def _new_batch(self, connection: Connection) -> str:
         """Insert the batch."""
         wish = self.wish
-        return rows.insert_batch(connection, lane=wish.lane, label=wish.label, options=wish.options, tenant=wish.tenant)
+        return rows.insert_batch(connection, rows.NewBatch(wish.lane, wish.label, wish.options, wish.tenant))
 
     def _adopted(self, connection: Connection, items: Sequence[Item], present: Mapping[str, Sequence[Any]]) -> str:
         """Return the batch of the same wish that a submission of these lines was adding to when it ended, or none."""

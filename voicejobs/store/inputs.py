@@ -37,8 +37,16 @@ def identify(connection: Connection, lease: Lease, *, done_key: str) -> None:
     demand_one(connection.execute(_IDENTIFY, values).rowcount, lease)
 
 
-def known_transcript(connection: Connection, result_key: str) -> str | None:
-    """Return the id of the newest transcript under this key, None where there is none."""
-    query = select(results.c.artifact_id).where(results.c.result_key == result_key)
-    found = connection.execute(query.order_by(results.c.created_at.desc()).limit(1)).scalar()
+def known_transcript(connection: Connection, job_id: str, result_key: str) -> str | None:
+    """Return the id of the newest transcript under this key that the tenant of a job has, None where there is none."""
+    tenant = select(jobs.c.tenant).where(jobs.c.id == job_id).scalar_subquery()
+    owners = jobs.alias("owners")
+    query = (
+        select(results.c.artifact_id)
+        .join(owners, owners.c.id == results.c.job_id)
+        .where(results.c.result_key == result_key, owners.c.tenant == tenant)
+        .order_by(results.c.created_at.desc())
+        .limit(1)
+    )
+    found = connection.execute(query).scalar()
     return None if found is None else str(found)

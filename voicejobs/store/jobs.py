@@ -43,6 +43,7 @@ class NewJob:
 
     `options` may be JSON text already, as `dump` writes it. `cost_order` sorts inside a batch, least first. A job with
     an `error` has failed before it began. One that is not done `expires_after_s` seconds after its insertion expires.
+    What happens to a `watched` one is written to `events`; `request` is what else the request for it said.
     """
 
     id: str
@@ -62,6 +63,8 @@ class NewJob:
     trace_id: str = ""
     error: VoicejobsError | None = None
     expires_after_s: float | None = None
+    watched: bool = False
+    request: Mapping[str, Any] | None = None
 
 
 _INSERT_JOB = insert(jobs).values(
@@ -84,6 +87,8 @@ _INSERT_JOB = insert(jobs).values(
     error_code=bindparam("error_code"),
     error=bindparam("error"),
     trace_id=bindparam("trace_id"),
+    watched=bindparam("watched"),
+    request=bindparam("request"),
     created_at=now_s(),
     expires_at=now_s() + bindparam("expires_after_s", type_=Double()),
     finished_at=case((literal(JobState.FAILED.value) == bindparam("state"), now_s()), else_=None),
@@ -122,19 +127,33 @@ _KEEP_JOB = select(jobs.c.id).where(jobs.c.id == bindparam("b_id")).with_for_upd
 _INSERT_OR_RETURN = {"sqlite": _or_return(sqlite), "postgresql": _or_return(postgresql)}
 
 
-def insert_batch(
-    connection: Connection, *, lane: str, label: str, options: Mapping[str, Any], tenant: str = DEFAULT_TENANT
-) -> str:
+@dataclass(frozen=True, slots=True)
+class NewBatch:
+    """Describe a batch to insert; see `schema.batches`. `kind` is `batch`, or `single` for that of one job alone."""
+
+    lane: str
+    label: str
+    options: Mapping[str, Any]
+    tenant: str = DEFAULT_TENANT
+    kind: str = "batch"
+    watched: bool = False
+    request: Mapping[str, Any] | None = None
+
+
+def insert_batch(connection: Connection, new: NewBatch) -> str:
     """Insert an open batch and return its id."""
     batch_id = new_id("batch")
     connection.execute(
         insert(batches).values(
             id=batch_id,
-            tenant=tenant,
-            lane=lane,
+            tenant=new.tenant,
+            lane=new.lane,
             state=BatchState.IN_PROGRESS,
-            label=label,
-            options=dump(options),
+            label=new.label,
+            options=dump(new.options),
+            kind=new.kind,
+            watched=int(new.watched),
+            request=None if new.request is None else dump(new.request),
             created_at=now_s(),
         )
     )
@@ -202,6 +221,8 @@ def _job_row(batch_id: str, tenant: str, job: NewJob) -> dict[str, Any]:
         "target": job.target,
         "cost_order": job.cost_order,
         "trace_id": job.trace_id or job.id,
+        "watched": int(job.watched),
+        "request": None if job.request is None else dump(job.request),
         "state": JobState.FAILED.value if job.error else JobState.QUEUED.value,
         "error_code": job.error.code if job.error else None,
         "error": dump(job.error.to_json()) if job.error else None,

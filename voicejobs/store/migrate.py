@@ -10,7 +10,7 @@ from sqlalchemy import Connection, inspect, text
 from voicejobs.errors import SchemaMismatch
 from voicejobs.store.database import Database
 
-HEAD = "0002"
+HEAD = "0003"
 """The newest revision; tests/migration compares it with the migrations folder."""
 
 _LOCK_KEY = 0x766F6963

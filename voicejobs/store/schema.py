@@ -39,6 +39,9 @@ CANCELLING = "state = 'cancelling'"
 RUNNING = "state = 'running'"
 OPEN = "finished_at IS NULL"
 EXPIRING = "expires_at IS NOT NULL AND finished_at IS NULL"
+UNDELIVERED = "state = 'pending'"
+SERIAL = BigInteger().with_variant(Integer, "sqlite")
+"""Counted up by the database; SQLite does that for INTEGER only."""
 
 
 def qualified(table: str, predicate: str) -> str:
@@ -58,6 +61,11 @@ batches = Table(
     Column("created_at", Double, nullable=False),
     Column("sealed_at", Double),
     Column("finished_at", Double),
+    # "batch", or "single" for the batch that a job which was submitted alone has for itself.
+    Column("kind", String(16), nullable=False, server_default="batch"),
+    # Whether changes of its state are written to `events`, and what the request for it said beyond all that (JSON).
+    Column("watched", Integer, nullable=False, server_default="0"),
+    Column("request", Text),
     Index(
         "ix_batches_open",
         "lane",
@@ -99,6 +107,8 @@ jobs = Table(
     Column("started_at", Double),
     Column("finished_at", Double),
     Column("expires_at", Double),
+    Column("watched", Integer, nullable=False, server_default="0"),
+    Column("request", Text),
     Index("ix_jobs_done_key", "done_key"),
     Index("ix_jobs_target", "target"),
     Index("ix_jobs_finished", "batch_id", "finished_at"),
@@ -211,4 +221,153 @@ results = Table(
     Column("text", Text, nullable=False),
     Column("created_at", Double, nullable=False),
     Index("ix_results_key", "result_key"),
+)
+
+# What happened to watched jobs and batches. Triggers (see `triggers`) write it in the transaction of the change.
+# In the order of (tx, id), rows that end below the oldest transaction under way are all there: see
+# `store.events`. SQLite has one writer at a time; its `tx` is always 0.
+events = Table(
+    "events",
+    metadata,
+    Column("id", SERIAL, primary_key=True),
+    Column("tx", BigInteger, nullable=False, server_default="0"),
+    Column("tenant", String(64), nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("batch_id", ID, nullable=False),
+    Column("job_id", ID),
+    Column("created_at", Double, nullable=False),
+    Index("ix_events_order", "tx", "id"),
+    Index("ix_events_tenant", "tenant", "tx", "id"),
+    Index("ix_events_job", "job_id"),
+    Index("ix_events_batch", "batch_id"),
+    Index("ix_events_age", "created_at"),
+)
+
+# How far the readers of `events` that must miss nothing have come.
+cursors = Table(
+    "cursors",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("tx", BigInteger, nullable=False),
+    Column("event_id", BigInteger, nullable=False),
+)
+
+# A key is `vj_<id>_<secret>_<check>`: of the secret only its hash is kept.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("secret_sha256", String(64), nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("limits", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Column("revoked_at", Double),
+    Column("last_used_at", Double),
+    Index("ix_api_keys_tenant", "tenant"),
+)
+
+# Files that were uploaded, and those that a batch has made; the bytes are a blob.
+files = Table(
+    "files",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("purpose", String(32), nullable=False),
+    Column("media_type", String(128), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double),
+    Index("ix_files_tenant", "tenant", "id"),
+    Index("ix_files_sha256", "sha256"),
+)
+
+# Uploads in parts that can be resumed; `state` is pending, completed, cancelled or expired.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("name", Text, nullable=False),
+    Column("purpose", String(32), nullable=False),
+    Column("media_type", String(128), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("file_id", ID),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Index("ix_uploads_tenant", "tenant", "id"),
+)
+
+upload_parts = Table(
+    "upload_parts",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("upload_id", ID, ForeignKey("uploads.id", ondelete="CASCADE"), nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("ix_upload_parts_upload", "upload_id"),
+    Index("ix_upload_parts_sha256", "sha256"),
+)
+
+# Secrets of webhooks are derived from that of the installation, the id and the generation: no row holds one.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("tenant", String(64), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("types", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("reason", Text),
+    Column("generation", Integer, nullable=False),
+    Column("rotated_at", Double),
+    Column("created_at", Double, nullable=False),
+    Index("ix_webhooks_tenant", "tenant", "id"),
+)
+
+# What is owed to webhooks; `state` is pending, delivered, failed or dropped. The body is what is sent, each time alike.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("id", ID, primary_key=True),
+    Column("webhook_id", ID, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    Column("event_id", String(64), nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("body", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("next_at", Double, nullable=False),
+    Column("lease_until", Double),
+    Column("status_code", Integer),
+    Column("error", Text),
+    Column("created_at", Double, nullable=False),
+    Column("finished_at", Double),
+    Index("uq_deliveries_event", "webhook_id", "event_id", unique=True),
+    Index(
+        "ix_deliveries_due",
+        "next_at",
+        sqlite_where=text(UNDELIVERED),
+        postgresql_where=text(UNDELIVERED),
+    ),
+)
+
+# Answers to requests that named an Idempotency-Key, written in the transaction of what they made.
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("tenant", String(64), primary_key=True),
+    Column("route", String(128), primary_key=True),
+    Column("key", String(255), primary_key=True),
+    Column("fingerprint", String(64), nullable=False),
+    Column("status_code", Integer, nullable=False),
+    Column("headers", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Index("ix_idempotency_keys_age", "created_at"),
 )

@@ -77,7 +77,7 @@ def _note(connection: Connection, owner: str, graph: Pipeline, lease: Lease) -> 
     identify(connection, lease, done_key=graph.key(digest, lease.options))
     if lease.options[graph.nodes[-1].name].get("replace"):
         return False  # it is to be done again
-    text = known_transcript(connection, str(lease.result_key))
+    text = known_transcript(connection, lease.job_id, str(lease.result_key))
     if text is None:
         return False
     leases.end(connection, lease, Ending(StepState.QUEUED, "released"), owner=owner)

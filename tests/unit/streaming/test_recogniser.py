@@ -395,13 +395,13 @@ def test_a_final_decode_that_fails_ends_the_stream(raised: Exception, wanted: ty
     """Whoever takes events, and whoever feeds, gets the error of the engine, as one of ours."""
     engine = LevelRecogniser()
     options = StreamOptions(recognise=WORDS.recognise, partials=False)
-    stream = StreamingRecogniser(engine, LevelDetector(), options)
     engine.fail_next = [raised]
-    stream.feed(np.concatenate([speech(1000), silence(0.9)]))
-    with pytest.raises(wanted):
-        list(stream.events())
-    with pytest.raises(wanted):
-        stream.feed(silence(0.02))
+    with StreamingRecogniser(engine, LevelDetector(), options) as stream:
+        stream.feed(np.concatenate([speech(1000), silence(0.9)]))
+        with pytest.raises(wanted):
+            list(stream.events())
+        with pytest.raises(wanted):
+            stream.feed(silence(0.02))
 
 
 def test_silence_costs_no_decode_and_no_memory() -> None:
