@@ -110,6 +110,8 @@ class Submission:
         alone: make a job for each input, also where another does the same; what is known by then is used.
         kind: `batch`, or `single` for a job that belongs to none.
         watched: write down what happens to its jobs and to it, for those who follow or are told.
+        once_below: absolute path of a folder; an input for which a job lives or has succeeded whose outputs went
+            somewhere below it is known, wherever else its own would go, and whatever became of them there.
         request: what else the request for the batch said.
         trace_id: what all logs of its jobs name; empty for the id of each job.
         priority: order among the jobs of its lane; less is sooner.
@@ -129,6 +131,7 @@ class Submission:
     alone: bool = False
     kind: Literal["batch", "single"] = "batch"
     watched: bool = False
+    once_below: str = ""
     request: Mapping[str, Any] | None = None
     trace_id: str = ""
     priority: int = rows.DEFAULT_PRIORITY
@@ -168,7 +171,7 @@ class Submission:
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
             known = {} if self.force or self.alone else self._known(connection, keyed)
-            fresh = _sort_out(keyed, known, accepted)
+            fresh = _sort_out(keyed, known, accepted, once_below=self.once_below)
             self._demand_room(connection, len(fresh))
             if (fresh or refused) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
@@ -205,7 +208,7 @@ class Submission:
         accepted, keyed = self._read_all(files)
         with self.database.read() as connection:
             known = {} if self.force else self._known(connection, keyed)
-        for item in _sort_out(keyed, known, accepted):
+        for item in _sort_out(keyed, known, accepted, once_below=self.once_below):
             accepted[item.file.path] = item.accepted("submitted")
         return [accepted[file.path] for file in files]
 
@@ -376,12 +379,20 @@ class _Known:
 
 
 def _sort_out(
-    keyed: Sequence[_Keyed], known: Mapping[tuple[str, str], Sequence[_Known]], accepted: dict[str, Accepted]
+    keyed: Sequence[_Keyed],
+    known: Mapping[tuple[str, str], Sequence[_Known]],
+    accepted: dict[str, Accepted],
+    *,
+    once_below: str,
 ) -> list[_Keyed]:
     """Note the files whose work is done or under way, and return the others."""
+    once: dict[str, _Known] = {}
+    for (key, place), jobs_there in known.items() if once_below else ():
+        if place.startswith(once_below.rstrip("/") + "/"):
+            once.setdefault(key, jobs_there[0])
     fresh = []
     for item in keyed:
-        match = _match(known.get((item.done_key, item.file.target), ()))
+        match = once.get(item.done_key) or _match(known.get((item.done_key, item.file.target), ()))
         if match is None:
             fresh.append(item)
         elif match.state == JobState.SUCCEEDED:

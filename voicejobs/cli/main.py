@@ -41,6 +41,7 @@ _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
     "speak": ("voicejobs.cli.speak:speak", "Speak texts: words, files, folders, tables."),
     "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
+    "watch": ("voicejobs.cli.watch:watch", "Transcribe what comes into a folder."),
     "convert": ("voicejobs.cli.convert:convert", "Render transcripts again, without recognising again."),
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),
