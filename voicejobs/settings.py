@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "server_key")
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -72,6 +72,10 @@ class Settings:
         remote_key: key that it asks for; empty for none.
         remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
         remote_timeout_s: seconds in which it must have answered one window or sentence.
+        server_url: voicejobs service that commands with `--server` talk to, as `https://host:8000`.
+        server_key: API key for it; empty for none.
+        server_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        server_wait_s: seconds for which a command goes on trying when the service does not answer any more.
     """
 
     state_dir: Path
@@ -120,6 +124,10 @@ class Settings:
     remote_key: str = field(default="", repr=False)
     remote_ca_file: str = ""
     remote_timeout_s: float = 300.0
+    server_url: str = ""
+    server_key: str = field(default="", repr=False)
+    server_ca_file: str = ""
+    server_wait_s: float = 120.0
 
     @classmethod
     def from_env(
