@@ -86,7 +86,7 @@ class Following:
             since = self._cursor
             if not live or now - reconciled > RECONCILE_EVERY_S:
                 since, reconciled = 0.0, now
-                self._tell_pause(pause(stack) if live else "")
+                self._tell_pause(pause(stack) if live else None)
             self._show_ended(since)
             if live:
                 idle_since = now
