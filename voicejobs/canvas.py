@@ -223,9 +223,7 @@ def build(
     starts = [row for row in rows if row.is_ready]
     if not starts:
         return None
-    chains = [
-        _chain(app, _links(pipeline, row, blocked, open_nodes), told or Told()) for row in starts
-    ]
+    chains = [_chain(app, _links(pipeline, row, blocked, open_nodes), told or Told()) for row in starts]
     return chains[0] if len(chains) == 1 else group(chains, app=app)
 
 

@@ -37,26 +37,40 @@ class JsonFormatter(logging.Formatter):
 
 
 _MASK = "***"
-_SECRET_NAMES = (
+_HIDDEN_FIELDS = (
     r"authorization|proxy-authorization|cookie|set-cookie|x-api-key|api[_-]?key|password|passwd|secret|client_secret|"
     r"access_token|refresh_token|rpc_keys|webhook_secret"
 )
 _SIGNED = r"x-amz-signature|x-amz-credential|x-amz-security-token|x-goog-signature|signature|sig|token|awsaccesskeyid"
 # What may hold a secret has one of these; looking for them first spares nearly every line the patterns.
-_SUSPECT = ("://", "whsec_", "vj_", "bearer", "basic", "authoriz", "cookie", "key", "passw", "secret", "token", "sig", "cred")
+_SUSPECT = (
+    "://",
+    "whsec_",
+    "vj_",
+    "bearer",
+    "basic",
+    "authoriz",
+    "cookie",
+    "key",
+    "passw",
+    "secret",
+    "token",
+    "sig",
+    "cred",
+)
 _SECRETS = (
     # The value of a field, in JSON or in the text of a dictionary: "authorization": "...", 'password': '...'
-    (re.compile(rf"""(\\?["'](?:{_SECRET_NAMES})\\?["']\s*:\s*\\?["'])[^"'\\]+""", re.IGNORECASE), rf"\1{_MASK}"),
+    (re.compile(rf"""(\\?["'](?:{_HIDDEN_FIELDS})\\?["']\s*:\s*\\?["'])[^"'\\]+""", re.IGNORECASE), rf"\1{_MASK}"),
     # A header or an assignment: Authorization: Bearer ..., password=...
     (
-        re.compile(rf"\b((?:{_SECRET_NAMES})\s*[:=]\s*(?:(?:bearer|basic)\s+)?)[^\s\"'\\,;&]+", re.IGNORECASE),
+        re.compile(rf"\b((?:{_HIDDEN_FIELDS})\s*[:=]\s*(?:(?:bearer|basic)\s+)?)[^\s\"'\\,;&]+", re.IGNORECASE),
         rf"\1{_MASK}",
     ),
     (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {_MASK}"),
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{_MASK}"),
     (re.compile(r"\b(vj_[A-Za-z0-9]+)_[A-Za-z0-9_]{6,}"), rf"\1_{_MASK}"),  # its id may be told
     (re.compile(r"([a-z][a-z0-9+.-]*://)[^\s/?#\"'\\]*@", re.IGNORECASE), rf"\1{_MASK}@"),
-    (re.compile(rf"([?&](?:{_SIGNED}|{_SECRET_NAMES})=)[^&\s\"'\\#]+", re.IGNORECASE), rf"\1{_MASK}"),
+    (re.compile(rf"([?&](?:{_SIGNED}|{_HIDDEN_FIELDS})=)[^&\s\"'\\#]+", re.IGNORECASE), rf"\1{_MASK}"),
 )
 
 

@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key")
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "flower_auth")
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -72,6 +72,8 @@ class Settings:
         remote_key: key that it asks for; empty for none.
         remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
         remote_timeout_s: seconds in which it must have answered one window or sentence.
+        flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
+        otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
     """
 
     state_dir: Path
@@ -120,6 +122,8 @@ class Settings:
     remote_key: str = field(default="", repr=False)
     remote_ca_file: str = ""
     remote_timeout_s: float = 300.0
+    flower_auth: str = field(default="", repr=False)
+    otel_endpoint: str = ""
 
     @classmethod
     def from_env(

@@ -194,7 +194,7 @@ class Submission:
 
     def _log(self, told: Sequence[Accepted]) -> None:
         """Note what was taken: the first line of the story of each job."""
-        new = [one.job_id for one in told if one.what == "submitted"]
+        new = [one.job_id for one in told if one.outcome == "submitted"]
         if new and logger.isEnabledFor(logging.INFO):
             traced = {"trace_id": self.trace_id} if self.trace_id else {"trace_ids": new}  # else it is the job's id
             logger.info("submitted", extra={"jobs": len(new), "batch_id": self.batch_id, **traced})
