@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "server_key")
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "server_key", "flower_auth")
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -90,6 +90,8 @@ class Settings:
         server_key: API key for it; empty for none.
         server_ca_file: certificates that vouch for it, PEM; empty takes the system's.
         server_wait_s: seconds for which a command goes on trying when the service does not answer any more.
+        flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
+        otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
     """
 
     state_dir: Path
@@ -154,6 +156,8 @@ class Settings:
     server_key: str = field(default="", repr=False)
     server_ca_file: str = ""
     server_wait_s: float = 120.0
+    flower_auth: str = field(default="", repr=False)
+    otel_endpoint: str = ""
 
     @classmethod
     def from_env(
