@@ -198,7 +198,7 @@ def _cuda(settings: Settings) -> Finding:
 
 
 def _built_for() -> dict[str, str]:
-    """Return for each library that uses a card the CUDA that it was built for, found without loading any; or nothing."""
+    """Return for each library that uses a card the CUDA that it was built for, found without loading any."""
     found: dict[str, str] = {}
     for name in ("ctranslate2", "nvidia-cublas-cu12", "nvidia-cudnn-cu12"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
