@@ -11,7 +11,7 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "webhook_secret")
+SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "webhook_secret", "flower_auth")
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
@@ -103,6 +103,8 @@ class Settings:
         webhook_ports: ports that they may name, with commas between; `*` for any.
         webhook_networks: networks that are not public and may be told all the same, as `10.1.0.0/16`.
         webhook_timeout_s: seconds in which a receiver must have answered.
+        flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
+        otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
     """
 
     state_dir: Path
@@ -177,6 +179,8 @@ class Settings:
     webhook_ports: str = "80,443"
     webhook_networks: str = ""
     webhook_timeout_s: float = 15.0
+    flower_auth: str = field(default="", repr=False)
+    otel_endpoint: str = ""
 
     @classmethod
     def from_env(

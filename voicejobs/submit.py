@@ -1,6 +1,7 @@
 """Take work in: validate, find what is done already, insert the rest; cancel; try again."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, enco
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
 from voicejobs.tasks.content import Content, read_content, still_written
+
+logger = logging.getLogger(__name__)
 
 HASH8_DIGITS = 8
 TEXT = "text"
@@ -192,7 +195,15 @@ class Submission:
             told = [accepted[file.path] for file in files]
             if within is not None:
                 within(connection, told)
+        self._log(told)
         return told
+
+    def _log(self, told: Sequence[Accepted]) -> None:
+        """Note what was taken: the first line of the story of each job."""
+        new = [one.job_id for one in told if one.outcome == "submitted"]
+        if new and logger.isEnabledFor(logging.INFO):
+            traced = {"trace_id": self.trace_id} if self.trace_id else {"trace_ids": new}  # else it is the job's id
+            logger.info("submitted", extra={"jobs": len(new), "batch_id": self.batch_id, **traced})
 
     def _new_batch(self) -> NewBatch:
         """Return the row of the batch."""
