@@ -15,7 +15,7 @@
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
     |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -540,6 +540,13 @@ class DatabaseUnavailable(Transient):
 
     code = "database_unavailable"
     default_hint = "Check VOICEJOBS_DATABASE_URL and that the server runs."
+
+
+class ServerUnreachable(Transient):
+    """A voicejobs service does not answer, or answers that it cannot work now."""
+
+    code = "server_unreachable"
+    default_hint = "Check its address (--server, VOICEJOBS_SERVER_URL) and that it runs, then run the command again."
 
 
 class StackUnavailable(Transient):
