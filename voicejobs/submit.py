@@ -25,7 +25,7 @@ from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewBatch, NewJob
-from voicejobs.store.paths import HASH8, decode_path, display_name, encode_path
+from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
 from voicejobs.tasks.content import Content, read_content, still_written
@@ -52,6 +52,7 @@ class InputFile:
         error: what is known to be wrong with it; it is not read then.
         text: the input itself, where it is a text that lies in no file; `path` only tells it from others then.
         blob: the input, where it is a blob; `path` only tells it from others then.
+        elsewhere: where the input lies (`outbound.sources`), if its worker is to take it from there; likewise.
         options: what it wants otherwise than the rest of the batch, by node and option.
         request: what else the request for it said; it goes into the row of its job.
     """
@@ -62,6 +63,7 @@ class InputFile:
     error: InputError | None = None
     text: str | None = None
     blob: "Blob | None" = None
+    elsewhere: Mapping[str, str] | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     request: Mapping[str, Any] | None = None
 
@@ -170,25 +172,29 @@ class Submission:
             files: the inputs.
             within: called with the transaction, before it commits, and with what became of each file.
         """
-        accepted, keyed = self._read_all(files)
+        far = [file for file in files if file.elsewhere is not None]
+        accepted, keyed = self._read_all([file for file in files if file.elsewhere is None])
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
             known = {} if self.force or self.alone else self._known(connection, keyed)
             fresh = _sort_out(keyed, known, accepted, once_below=self.once_below)
-            self._demand_room(connection, len(fresh))
-            if (fresh or refused) and not self.batch_id:
+            self._demand_room(connection, len(fresh) + len(far))
+            if (fresh or refused or far) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
             elif self.batch_id:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]
             failed = [self._refused_job(file, error) for file, error in refused]
-            rows.insert_jobs(connection, self.batch_id, [*new, *failed], tenant=self.tenant)
+            unread = [self._unread_job(file) for file in far]
+            rows.insert_jobs(connection, self.batch_id, [*new, *failed, *unread], tenant=self.tenant)
             self._keep_texts(connection, fresh, new)
             for (file, error), job in zip(refused, failed, strict=True):
                 accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
             for item, job in zip(fresh, new, strict=True):
                 accepted[item.file.path] = item.accepted("submitted", job.id, self.batch_id)
+            for file, job in zip(far, unread, strict=True):
+                accepted[file.path] = Accepted(file, "submitted", job.id, self.batch_id)
             told = [accepted[file.path] for file in files]
             if within is not None:
                 within(connection, told)
@@ -344,6 +350,32 @@ class Submission:
             expires_after_s=self.expires_after_s,
             watched=self.watched,
             request=item.file.request,
+        )
+
+    def _unread_job(self, file: InputFile) -> NewJob:
+        """Return the rows of a job whose input a worker will take from where it lies; it writes no files."""
+        self._seq += 1
+        return NewJob(
+            id=new_id("job"),
+            seq=self._seq,
+            pipeline=self.pipeline.name,
+            pipeline_version=self.pipeline.version,
+            options=self._options_of(file),
+            source={
+                **encode_path(file.path),
+                "name": display_name(file.name),
+                "size": None,
+                "mtime_ns": None,
+                UNREAD: True,
+                **(file.elsewhere or {}),
+            },
+            source_name=display_name(file.name),
+            step_runs=canvas.first_rows(self.pipeline),
+            priority=self.priority,
+            trace_id=self.trace_id,
+            expires_after_s=self.expires_after_s,
+            watched=self.watched,
+            request=file.request,
         )
 
     def keys(self, digest: str, file: InputFile | None = None) -> tuple[str, str]:
