@@ -47,6 +47,8 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     check_unchanged(path, lease.source)
     wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
     options = runtime.decoder.options(channels=wanted["channels"])
+    if wanted["max_audio_s"]:
+        options = replace(options, max_audio_s=min(options.max_audio_s, wanted["max_audio_s"]))
     detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
