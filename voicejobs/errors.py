@@ -5,7 +5,7 @@
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge
+    |   |   |   MessageTooLarge, TooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
     |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
@@ -162,6 +162,13 @@ class MessageTooLarge(InputError):
 
     code = "message_too_large"
     default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
+
+
+class TooLarge(InputError):
+    """What is sent to the service is larger than it takes."""
+
+    code = "too_large"
+    default_hint = "Send it as an upload in parts (/v1/uploads), or raise the limit of the service."
 
 
 class EmptyText(InputError):
