@@ -7,14 +7,15 @@
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
     |   |   |   MessageTooLarge, TooLarge
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
-    |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
+    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
+    |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
+    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooLarge, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   QueueFull, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BrokerUnavailable,
-    |   |   DatabaseUnavailable, StackUnavailable, Internal
+    |   |   QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
+    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -317,6 +318,83 @@ class AccessDenied(Permanent):
     default_hint = "Send the key as metadata: authorization: Bearer KEY."
 
 
+class KeyNeeded(AccessDenied):
+    """The request has no API key that is valid."""
+
+    code = "key_needed"
+    default_hint = "Send one: Authorization: Bearer KEY. `voicejobs key create` makes one."
+
+
+class ScopeMissing(AccessDenied):
+    """The API key does not allow what was asked."""
+
+    code = "scope_missing"
+    default_hint = "Use a key that has the scope; `voicejobs key create --scope` makes one."
+
+
+class OriginRefused(AccessDenied):
+    """A web page of another site asked."""
+
+    code = "origin_refused"
+    default_hint = "VOICEJOBS_API_ORIGINS names the sites that may."
+
+
+class NoSuchPath(Permanent):
+    """Nothing is served under this path."""
+
+    code = "no_such_path"
+    default_hint = "/docs lists the paths."
+
+
+class MethodNotAllowed(Permanent):
+    """The path does not know this method."""
+
+    code = "method_not_allowed"
+    default_hint = "The header Allow lists the methods."
+
+
+class HostRefused(Permanent):
+    """The request names a host that this service does not go by."""
+
+    code = "host_refused"
+    default_hint = "VOICEJOBS_API_HOSTS names the hosts."
+
+
+class InvalidRequest(BadOption):
+    """A request does not fit the schema of its operation."""
+
+    code = "invalid_request"
+    default_hint = "/openapi.json holds the schema."
+
+
+class BadMediaType(Permanent):
+    """The body of a request has a type that its operation does not take."""
+
+    code = "bad_media_type"
+    default_hint = "/openapi.json names the types."
+
+
+class LengthMissing(Permanent):
+    """The request does not say how long its body is, and must."""
+
+    code = "length_missing"
+    default_hint = "Send Content-Length."
+
+
+class TooLarge(Permanent):
+    """The body of a request is larger than its operation takes."""
+
+    code = "too_large"
+    default_hint = "Send less at once: large recordings go through uploads in parts."
+
+
+class TooSlow(Permanent):
+    """The body of a request came too slowly."""
+
+    code = "too_slow"
+    default_hint = "Send it again over a better line, or in parts."
+
+
 class NotServed(Permanent):
     """The server has no engine for what was asked."""
 
@@ -385,6 +463,20 @@ class QueueFull(Transient):
     default_hint = (
         "Run the command again later: it submits what is missing. VOICEJOBS_MAX_QUEUED_JOBS sets the ceiling."
     )
+
+
+class RateLimited(Transient):
+    """A key asks more often, or for more at once, than it may."""
+
+    code = "rate_limited"
+    default_hint = "Wait as long as Retry-After says."
+
+
+class QuotaReached(Transient):
+    """A tenant has as much work in the queue as it may."""
+
+    code = "quota_reached"
+    default_hint = "Try again when some of it is done; GET /api/v1/limits tells how much there is."
 
 
 class OutOfMemory(Transient):

@@ -8,6 +8,7 @@ import shutil
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any
 
+from voicejobs.errors import BrokerUnavailable
 from voicejobs.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,6 +46,22 @@ def tell(connection: "Connection", worker: str, text: str) -> None:
             client.set(PREFIX + worker, text, ex=LIFE_S)
         else:
             client.delete(PREFIX + worker)
+
+
+def ping(broker_url: str) -> None:
+    """Do nothing where the broker answers.
+
+    Raises:
+        BrokerUnavailable: it does not.
+    """
+    from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
+    from kombu.exceptions import OperationalError  # noqa: PLC0415
+
+    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        try:
+            _client(connection).ping()
+        except (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError) as error:
+            raise BrokerUnavailable(f"The broker does not answer: {error}") from error
 
 
 def read(broker_url: str) -> dict[str, str]:

@@ -52,6 +52,18 @@ class Settings:
         rpc_queue_length: requests that may wait for the voice engine; more are refused.
         rpc_wait_s: seconds that a request may wait there before it is dropped.
         rpc_keys: keys that the voice engine takes, a line or comma each, `NAME=KEY` or `NAME=sha256:HEX`; empty: none.
+        api_hosts: names that the service goes by, commas between; empty: those of this machine where it listens there
+            alone, else any.
+        api_origins: sites whose web pages may ask the service, commas between; empty: none but its own.
+        api_hsts_s: seconds for which browsers must use TLS only; 0 says nothing.
+        api_max_body_bytes: largest body of a request, where its route says nothing else.
+        api_body_wait_s: seconds in which more of a body must have come.
+        api_header_wait_s: seconds in which the headers of a request must have come.
+        api_max_requests: requests that the service has in hand at once.
+        api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
+        api_concurrency: requests of one key at once; 0 for no limit.
+        api_tenant_jobs: jobs that a tenant may have in the queue or at work; 0 for no limit.
+        api_tenant_audio_s: seconds of audio that these may have together; 0 for no limit.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
@@ -100,6 +112,17 @@ class Settings:
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
     rpc_keys: str = field(default="", repr=False)
+    api_hosts: str = ""
+    api_origins: str = ""
+    api_hsts_s: float = 0.0
+    api_max_body_bytes: int = 4 << 20
+    api_body_wait_s: float = 30.0
+    api_header_wait_s: float = 10.0
+    api_max_requests: int = 512
+    api_requests_per_minute: int = 6000
+    api_concurrency: int = 256
+    api_tenant_jobs: int = 100_000
+    api_tenant_audio_s: float = 0.0
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"

@@ -1,0 +1,70 @@
+"""Put the app of the service together: routers, layers around them, and what runs beside them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from fastapi import APIRouter, FastAPI
+
+from voicejobs import __version__
+from voicejobs.api import health, problems
+from voicejobs.api.access import Need, needs
+from voicejobs.api.bodies import Bodies
+from voicejobs.api.context import Context
+from voicejobs.api.headers import Envelope
+
+ROUTERS: tuple[APIRouter, ...] = (health.router,)
+"""Every router of the service; each has its tag."""
+
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
+"""What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
+
+
+def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
+    """Return the app.
+
+    Args:
+        context: what its routes need; the app closes it when it ends.
+        loopback: whether it is served to this machine alone.
+
+    Raises:
+        RuntimeError: a route says neither `allow(...)` nor `public()`.
+    """
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as companions:
+            for companion in COMPANIONS:
+                await companions.enter_async_context(companion(context))
+            yield
+
+    app = FastAPI(
+        title="voicejobs",
+        version=__version__,
+        lifespan=lifespan,
+        redirect_slashes=False,
+        openapi_url=None,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.context = context
+    problems.install(app)
+    for router in ROUTERS:
+        app.include_router(router)
+    app.add_middleware(Bodies, context=context, needs=_required(app))
+    app.add_middleware(Envelope, context=context, loopback=loopback)
+    return app
+
+
+def _required(app: FastAPI) -> dict[Any, Need]:
+    """Return by endpoint what each route needs.
+
+    Raises:
+        RuntimeError: one of them says nothing.
+    """
+    found: dict[Any, Need] = {}
+    for path, endpoint, need in needs(app):
+        if need is None:
+            raise RuntimeError(f"{path} says neither allow(...) nor public()")
+        found[endpoint] = need
+    return found
