@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser
 
-from voicejobs.errors import BadOption
+from voicejobs.errors import BadMediaType, BadOption
 
 MAX_FIELDS = 100
 MAX_FIELD_BYTES = 64 * 1024
@@ -86,7 +86,8 @@ async def read_form(
         file_fields: names of fields that may be files.
 
     Raises:
-        BadOption: it is no form, is broken off, or has too many or too long fields, or files that nobody wants.
+        BadMediaType: it is no form.
+        BadOption: it cannot be read, is broken off, or has too many or too long fields, or files that nobody wants.
     """
     reader = _Reader(boundary_of(content_type), open_sink, file_fields)
     try:
@@ -102,13 +103,13 @@ def boundary_of(content_type: str) -> bytes:
     """Return the boundary that a content type names.
 
     Raises:
-        BadOption: it is no `multipart/form-data`, or names none.
+        BadMediaType: it is no `multipart/form-data`, or names none.
     """
     message = Message()
     message["content-type"] = content_type.replace("\r", " ").replace("\n", " ")
     boundary = message.get_param("boundary")
     if message.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
-        raise BadOption("The body is no form", hint="Send multipart/form-data, with the recording as the field `file`.")
+        raise BadMediaType("The body is no form", hint="Send multipart/form-data, with the recording as the field `file`.")
     try:
         return boundary.encode("latin-1")
     except UnicodeEncodeError:

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,14 +27,15 @@ from voicejobs.errors import (
     error_from_json,
 )
 from voicejobs.intake import Wish
+from voicejobs.settings import Settings
 from voicejobs.store import artifacts as kept
 from voicejobs.store.database import Database
 from voicejobs.store.schema import artifacts, jobs
 from voicejobs.store.states import JobState
-from voicejobs.tasks.delivery import TRANSCRIPT
-from voicejobs.tasks.joining import SOUND
 
 _logger = logging.getLogger(__name__)
+TRANSCRIPT, SOUND = "transcript", "sound"
+"""Kinds of artifacts that jobs leave behind."""
 _ONCE: Mapping[str, str] = {"x-should-retry": "false"}
 """Headers of what is not to be asked again: the job has been tried as often as it may be."""
 
@@ -55,7 +56,9 @@ class Spoken:
     format: str
 
 
-def transcription_request(settings: Any, wish: TranscriptionWish, *, max_audio_s: float = 0.0) -> tuple[Named, Wish]:
+def transcription_request(
+    settings: Settings, wish: TranscriptionWish, *, max_audio_s: float = 0.0
+) -> tuple[Named, Wish]:
     """Return the model that a wish means, and the wish as the intake takes it.
 
     Args:
@@ -83,7 +86,7 @@ def transcription_request(settings: Any, wish: TranscriptionWish, *, max_audio_s
     return model, Wish(task=wish.task, engine=model.engine, model=model.model, options=options, formats=("json",))
 
 
-def speech_request(settings: Any, wish: SpeechWish) -> tuple[Named, Wish]:
+def speech_request(settings: Settings, wish: SpeechWish) -> tuple[Named, Wish]:
     """Return the model that a wish means, and the wish as the intake takes it.
 
     Raises:
@@ -211,6 +214,3 @@ def sound_of(context: Context, job_id: str) -> Spoken:
         raise Internal(f"The job {job_id} has no sound")
     meta = json.loads(row.meta)
     return Spoken(row.id, row.sha256, row.size_bytes, row.data, meta.get("type", ""), meta.get("format", ""))
-
-
-Answer = Callable[[Row[Any]], Any]

@@ -24,7 +24,7 @@ class AacWriter:
     """
 
     def __init__(self, write: Callable[[bytes], Any], rate_hz: int) -> None:
-        import av  # noqa: PLC0415 - commands need the names of the formats alone
+        import av
 
         self._write = write
         self._rate_hz = rate_hz
@@ -53,7 +53,7 @@ class AacWriter:
 
     def _encode(self, samples: NDArray[np.int16]) -> None:
         """Encode one frame."""
-        import av  # noqa: PLC0415 - see above
+        import av
 
         plane = np.divide(samples, np.float32(32_768), dtype=np.float32)[np.newaxis, :]
         frame = av.AudioFrame.from_ndarray(np.ascontiguousarray(plane), format="fltp", layout="mono")

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from voicejobs.api.multipart import Form, boundary_of, names_of, read_form
-from voicejobs.errors import BadOption
+from voicejobs.errors import BadMediaType, BadOption
 
 CONTENT_TYPE = 'multipart/form-data; boundary="b-1"'
 
@@ -90,7 +90,7 @@ def test_what_is_no_form_of_ours_is_refused(body: bytes) -> None:
 @pytest.mark.parametrize("content_type", ["", "application/json", "multipart/form-data", "multipart/mixed; boundary=b"])
 def test_a_content_type_without_a_boundary_is_refused(content_type: str) -> None:
     """The body is not looked at."""
-    with pytest.raises(BadOption, match="no form"):
+    with pytest.raises(BadMediaType, match="no form"):
         boundary_of(content_type)
 
 
