@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
@@ -290,15 +290,18 @@ def _voices(context: Context) -> list[dict[str, Any]]:
             continue
         installed = "unknown" if model.entry is None else state(model.entry, context.settings)
         language = language_of(model.model).partition("-")[0] if model.model else None
-        found += [{
+        found += [
+            {
                 "id": name,
                 "object": "voice",
                 "name": name,
                 "model": model.name,
                 "engine": model.engine,
-                "language": language_of(model.model).partition("-")[0] if model.model else None,
+                "language": language,
                 "state": installed,
-            })  # fmt: skip
+            }
+            for name in _names_of(context, model.engine, model.model)
+        ]
     return found
 
 
