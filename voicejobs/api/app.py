@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
@@ -9,13 +10,16 @@ from fastapi import APIRouter, FastAPI
 from voicejobs import __version__
 from voicejobs.api import (
     health,
+    keys,
     live,
     openai_audio,
     openai_batches,
     openai_files,
     openai_models,
     openai_uploads,
+    openapi,
     problems,
+    usage,
 )
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
@@ -25,12 +29,15 @@ from voicejobs.api.headers import Envelope
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
+    keys.router,
+    usage.router,
     openai_audio.router,
     openai_models.router,
     openai_files.router,
     openai_uploads.router,
     openai_batches.router,
     live.router,
+    openapi.router,
 )
 """Every router of the service; each has its tag."""
 
@@ -77,6 +84,7 @@ def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
+    app.openapi = partial(openapi.described, app)  # type: ignore[method-assign] # FastAPI's documented way
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)

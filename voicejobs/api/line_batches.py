@@ -1,7 +1,7 @@
 """Rows of batches that came as a file: how they stand, and the files that they leave behind.
 
-Everything here talks to the database and is called in a thread. What is written is a function of the rows: whoever looks
-at a batch that has ended makes its files, and of two who do so at the same time one is heard.
+Everything here talks to the database and is called in a thread. What is written is a function of the rows: whoever
+looks at a batch that has ended makes its files, and of two who do so at the same time one is heard.
 """
 
 import json

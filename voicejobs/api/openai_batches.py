@@ -29,7 +29,8 @@ from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, option
 from voicejobs.store import files
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
-from voicejobs.submit import Blob, cancel_batch as cancel_rows
+from voicejobs.submit import Blob
+from voicejobs.submit import cancel_batch as cancel_rows
 
 router = APIRouter(tags=["openai batches"])
 Reader = Annotated[Caller, allow("jobs:read")]
