@@ -2,21 +2,57 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
 from voicejobs import __version__
-from voicejobs.api import health, problems
+from voicejobs.api import (
+    health,
+    keys,
+    live,
+    openai_audio,
+    openai_batches,
+    openai_files,
+    openai_models,
+    openai_uploads,
+    openapi,
+    problems,
+    usage,
+)
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
+from voicejobs.api.changes import Changes
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope
 
-ROUTERS: tuple[APIRouter, ...] = (health.router,)
+ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
+    keys.router,
+    usage.router,
+    openai_audio.router,
+    openai_models.router,
+    openai_files.router,
+    openai_uploads.router,
+    openai_batches.router,
+    live.router,
+    openapi.router,
+)
 """Every router of the service; each has its tag."""
 
-COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
+
+@asynccontextmanager
+async def _changes(context: Context) -> AsyncIterator[None]:
+    """Tell the routes of changes of jobs and batches."""
+    context.changes = Changes(context.database, context.run)
+    try:
+        yield
+    finally:
+        await context.changes.close()
+
+
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag, _changes)
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
 
@@ -48,6 +84,7 @@ def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
+    app.openapi = partial(openapi.described, app)  # type: ignore[method-assign] # FastAPI's documented way
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
