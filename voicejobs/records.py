@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
 
+from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.errors import NoSuchRecord, Permanent, error_from_json
 from voicejobs.pipelines.pipeline import pipeline
@@ -21,7 +22,7 @@ from voicejobs.store.states import LIVE_JOB, JobState, StepState
 SINGLE: Final = "single"
 TRANSCRIPTS: Final = ("transcript", "captions")
 """Kinds of artifacts that hold a transcript, in the form of `Transcript.from_json`."""
-SHOWN_KINDS: Final = (*TRANSCRIPTS, "sound", "text")
+SHOWN_KINDS: Final = (*TRANSCRIPTS, "sound", "subtitles", "text")
 _STAGES: Final[Mapping[str, str]] = {
     "prepare": "decoding",
     "recognise": "transcribing",
@@ -338,8 +339,8 @@ def filename(source_name: str, kind: str, meta: Mapping[str, Any]) -> str:
     stem = source_name.replace("\\", "/").rpartition("/")[2]
     stem = stem.rpartition(".")[0] or stem or "output"
     form = str(meta.get("format") or "")
-    if kind == "sound" and form:
-        return stem + encode.extension(form)
+    if form:
+        return stem + (encode.extension(form) if kind == "sound" else formats.extension(form))
     return stem + {"transcript": ".transcript.json", "captions": ".captions.json", "text": ".txt"}.get(kind, ".bin")
 
 
@@ -384,7 +385,7 @@ def batch_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict
         select(
             jobs.c.batch_id,
             jobs.c.state,
-            func.count().label("count"),
+            func.count().label("jobs"),
             func.coalesce(func.sum(jobs.c.audio_s), 0.0).label("audio_s"),
         )
         .where(jobs.c.batch_id.in_(ids))
@@ -392,7 +393,7 @@ def batch_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict
     )
     counts: dict[str, dict[str, tuple[int, float]]] = {}
     for row in connection.execute(query):
-        counts.setdefault(row.batch_id, {})[row.state] = (int(row.count_ if hasattr(row, "count_") else row[2]), row[3])
+        counts.setdefault(row.batch_id, {})[row.state] = (int(row.jobs), float(row.audio_s))
     return [_batch_record(row, counts.get(row.id, {})) for row in rows]
 
 

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from voicejobs.api.access import Caller
 from voicejobs.api.context import Context
 from voicejobs.api.times import moment
-from voicejobs.errors import KeyReused
+from voicejobs.errors import KeyReused, WrongState
 from voicejobs.store import idempotency
 from voicejobs.store.database import Database
 from voicejobs.store.idempotency import Answer, AnsweredMeanwhile, Place
@@ -96,7 +96,7 @@ async def once(
         if keeper.answer is None:
             raise AssertionError("nothing was answered")
         return respond(keeper.answer)
-    raise KeyReused("requests with this Idempotency-Key get in each other's way", retry=True)
+    raise WrongState("requests with this Idempotency-Key get in each other's way", retry=True)
 
 
 def _place(caller: Caller, request: Request, key: str, asked: Any) -> Place:
@@ -120,7 +120,6 @@ def _replayed(known: Answer, place: Place) -> Response:
     """
     if known.fingerprint != place.fingerprint:
         raise KeyReused(
-            "this Idempotency-Key belongs to another request", hint="Take a new key for a new request.",
-            param="Idempotency-Key",
-        )  # fmt: skip
+            "this Idempotency-Key belongs to another request", param="Idempotency-Key"
+        )
     return respond(known, **{REPLAYED: "true"})
