@@ -10,7 +10,8 @@
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, KeyReused, RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooLarge, TooSlow
+    |   |   EngineRefused, KeyReused, RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType,
+    |   |   LengthMissing, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
@@ -393,13 +394,6 @@ class LengthMissing(Permanent):
 
     code = "length_missing"
     default_hint = "Send Content-Length."
-
-
-class TooLarge(Permanent):
-    """The body of a request is larger than its operation takes."""
-
-    code = "too_large"
-    default_hint = "Send less at once: large recordings go through uploads in parts."
 
 
 class TooSlow(Permanent):
