@@ -20,7 +20,7 @@ from voicejobs.errors import (
 )
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
-from voicejobs.store.blobs import BlobStore
+from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewBatch, NewJob
@@ -247,7 +247,7 @@ class Submission:
             if _joined_how(last.definition.options(spoken.options[last.name])) != wanted:
                 continue
             for output in spoken.outputs:
-                if output["format"] == REUSABLE_SOUND and _is_intact(output):
+                if output["format"] == REUSABLE_SOUND and (_is_kept(output) or _is_intact(output)):
                     return {"sound": output, "transcript": spoken.artifact_id}
         return None
 
@@ -464,8 +464,15 @@ def _match(candidates: Sequence[_Known]) -> _Known | None:
     return None
 
 
+def _is_kept(output: Mapping[str, Any]) -> bool:
+    """Tell whether an output is an artifact whose bytes are a blob; a tiny one, in its row, is quickly made again."""
+    return "artifact" in output and int(output["size"]) > INLINE_LIMIT_BYTES
+
+
 def _is_intact(output: Mapping[str, Any]) -> bool:
-    """Tell whether an output file is there with the hash that was recorded."""
+    """Tell whether an output is a file that is there with the hash that was recorded."""
+    if "artifact" in output:
+        return False
     path = Path(decode_path(output))
     try:
         if path.stat().st_size != output["size"]:
