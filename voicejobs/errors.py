@@ -4,11 +4,11 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
+    |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
     |   |   |   MessageTooLarge, TooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
-    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
+    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord (ModelNotFound),
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
     |   |   EngineRefused, KeyReused, RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType,
     |   |   LengthMissing, TooSlow
@@ -136,6 +136,13 @@ class TooLong(InputError):
 
     code = "too_long"
     default_hint = "Cut the recording, or raise VOICEJOBS_MAX_AUDIO_S."
+
+
+class AudioTooLongForSync(TooLong):
+    """The recording is too long for a call that waits for its answer."""
+
+    code = "audio_too_long_for_sync"
+    default_hint = "Submit it as a job (POST /api/v1/jobs) or in a batch (POST /v1/batches): nobody has to wait then."
 
 
 class NotTranscript(InputError):
@@ -283,6 +290,13 @@ class NoSuchRecord(Permanent):
     """No row has this id."""
 
     code = "no_such_record"
+
+
+class ModelNotFound(NoSuchRecord):
+    """No model of this name can be asked for."""
+
+    code = "model_not_found"
+    default_hint = "GET /v1/models lists the names."
 
 
 class WrongState(Permanent):
