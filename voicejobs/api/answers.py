@@ -119,7 +119,5 @@ def _replayed(known: Answer, place: Place) -> Response:
         KeyReused: it is that of another request.
     """
     if known.fingerprint != place.fingerprint:
-        raise KeyReused(
-            "this Idempotency-Key belongs to another request", param="Idempotency-Key"
-        )
+        raise KeyReused("this Idempotency-Key belongs to another request", param="Idempotency-Key")
     return respond(known, **{REPLAYED: "true"})

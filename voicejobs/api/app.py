@@ -8,16 +8,43 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from voicejobs import __version__
-from voicejobs.api import health, keys, openapi, problems, usage
+from voicejobs.api import (
+    artifacts,
+    batches,
+    catalogue,
+    events,
+    following,
+    health,
+    jobs,
+    keys,
+    openapi,
+    problems,
+    transcripts,
+    usage,
+)
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope
 
-ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    health.router,
+    jobs.router,
+    transcripts.router,
+    batches.router,
+    artifacts.router,
+    events.router,
+    catalogue.router,
+    keys.router,
+    usage.router,
+    openapi.router,
+)
 """Every router of the service; each has its tag."""
 
-COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
+    health.measure_lag,
+    following.follow_changes,
+)
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
 

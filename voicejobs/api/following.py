@@ -172,9 +172,7 @@ def _listed(database: Database, topic: Topic, after: Cursor) -> dict[str, Any]:
     }
 
 
-async def follow(
-    context: Context, topic: Topic, place: Cursor | None, *, resumed: bool
-) -> AsyncGenerator[bytes, None]:
+async def follow(context: Context, topic: Topic, place: Cursor | None, *, resumed: bool) -> AsyncGenerator[bytes, None]:
     """Yield the frames of a stream.
 
     A reader that is new gets a snapshot, whose id is that of the last event that is in it, and then what follows. One

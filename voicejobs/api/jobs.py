@@ -1,8 +1,9 @@
 """Jobs: submit, look, follow, cancel, retry, delete."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from sqlalchemy import Connection, delete, exists, literal, select
 from starlette.responses import JSONResponse
 
@@ -41,7 +42,9 @@ def job_path(job_id: str) -> str:
     return f"/api/v1/jobs/{job_id}"
 
 
-@router.post("", operation_id="create_job", status_code=202, responses=responses(400, 404, 409, 413, 415, 422, 429, 503))
+@router.post(
+    "", operation_id="create_job", status_code=202, responses=responses(400, 404, 409, 413, 415, 422, 429, 503)
+)
 async def create_job(body: JobIn, request: Request, context: Here, caller: Writer, trace_id: TraceId) -> Response:
     """Submit one job: a recording to transcribe, or a text to speak."""
     intake = intake_of(context, caller, trace_id)
@@ -61,6 +64,15 @@ async def submit(context: Context, caller: Caller, request: Request, intake: Int
     return await once(context, caller, request, body.model_dump(mode="json"), act)
 
 
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Choose jobs of a list."""
+
+    status: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None
+    batch_id: Annotated[str, Query(max_length=64, description="Only jobs of this batch.")] = ""
+    q: Annotated[str, Query(max_length=255, description="A part of the name.")] = ""
+
+
 @router.get("", operation_id="list_jobs", responses=responses(400, 422))
 async def list_jobs(
     request: Request,
@@ -68,12 +80,12 @@ async def list_jobs(
     context: Here,
     caller: Reader,
     page: Page,
-    status: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None,
-    batch_id: Annotated[str, Query(max_length=64)] = "",
-    q: Annotated[str, Query(max_length=255, description="A part of the name.")] = "",
+    chosen: Annotated[JobFilter, Depends()],
 ) -> dict[str, Any]:
     """List jobs, newest first."""
-    query = records.filtered(records.select_jobs(caller.tenant), status=status or "", batch_id=batch_id, name=q)
+    query = records.filtered(
+        records.select_jobs(caller.tenant), status=chosen.status or "", batch_id=chosen.batch_id, name=chosen.q
+    )
     found = await context.run(_listed, context, query, page.checked("job_"))
     return link_next(request, response, found)
 

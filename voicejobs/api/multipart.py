@@ -109,7 +109,9 @@ def boundary_of(content_type: str) -> bytes:
     message["content-type"] = content_type.replace("\r", " ").replace("\n", " ")
     boundary = message.get_param("boundary")
     if message.get_content_type() != "multipart/form-data" or not isinstance(boundary, str) or not boundary:
-        raise BadMediaType("The body is no form", hint="Send multipart/form-data, with the recording as the field `file`.")
+        raise BadMediaType(
+            "The body is no form", hint="Send multipart/form-data, with the recording as the field `file`."
+        )
     try:
         return boundary.encode("latin-1")
     except UnicodeEncodeError:

@@ -50,7 +50,9 @@ class Content:
 
 def disposition(filename: str) -> str:
     """Return the header that lets browsers save content under a name, whatever characters it has."""
-    plain = "".join(letter if letter.isascii() and (letter.isalnum() or letter in "-_. ") else "_" for letter in filename)
+    plain = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "-_. ") else "_" for letter in filename
+    )
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(filename, safe='')}"
 
 
@@ -127,9 +129,7 @@ def _part(request: Request, content: Content) -> tuple[int, int, int]:
     return first, end, 206
 
 
-async def _pieces(
-    file: BinaryIO, first: int, end: int, run: Callable[..., Awaitable[Any]]
-) -> AsyncIterator[bytes]:
+async def _pieces(file: BinaryIO, first: int, end: int, run: Callable[..., Awaitable[Any]]) -> AsyncIterator[bytes]:
     """Yield the bytes from `first` to `end`, read in a thread, in flat memory."""
     try:
         await run(file.seek, first)
