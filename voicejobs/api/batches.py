@@ -131,9 +131,9 @@ async def get_batch(batch_id: BatchId, context: Here, caller: Reader) -> dict[st
 
 @dataclass(frozen=True, slots=True)
 class ItemFilter:
-    """Choose jobs of a batch."""
+    """Choose a page of the jobs of a batch."""
 
-    batch_id: BatchId
+    page: Page
     status: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None
 
 
@@ -143,17 +143,17 @@ async def list_batch_items(
     response: Response,
     context: Here,
     caller: Reader,
-    page: Page,
+    batch_id: BatchId,
     chosen: Annotated[ItemFilter, Depends()],
 ) -> dict[str, Any]:
     """List the jobs of a batch; `order=asc` is the order of its items."""
-    checked: Paging = page.checked("job_")
+    checked: Paging = chosen.page.checked("job_")
 
     def read() -> dict[str, Any]:
         with context.database.read() as connection:
-            records.demand_batch(connection, caller.tenant, chosen.batch_id)
+            records.demand_batch(connection, caller.tenant, batch_id)
             mine = records.select_jobs(caller.tenant)
-            query = records.filtered(mine, status=chosen.status or "", batch_id=chosen.batch_id)
+            query = records.filtered(mine, status=chosen.status or "", batch_id=batch_id)
             rows, more = fetch_page(connection, query, jobs.c.id, checked)
             return list_of(wire(records.job_records(connection, rows)), more=more)
 
