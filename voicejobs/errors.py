@@ -9,8 +9,9 @@
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
-    |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
+    |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
+    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, NoSuchPath,
+    |   |   MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
