@@ -4,14 +4,14 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge, TooLarge
+    |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText,
+    |   |   |   BadAudioFormat, MessageTooLarge, TooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
-    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord (ModelNotFound),
-    |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, KeyReused, RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType,
-    |   |   LengthMissing, TooSlow
+    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
+    |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
+    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, KeyReused,
+    |   |   RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,

@@ -73,6 +73,24 @@ SPEECH_FORM: Schema = {
     },
     "example": {"model": "tts-1", "input": "Good morning.", "voice": "alloy"},
 }
+FILE_FORM: Schema = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "format": "binary"},
+        "purpose": {"type": "string", "enum": ["assistants", "batch", "evals", "fine-tune", "user_data", "vision"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2_592_000},
+    },
+}
+PART_FORM: Schema = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"type": "string", "format": "binary"},
+        "sha256": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$", "description": "What its hash must be."},
+    },
+}
 _BINARY: Schema = {"schema": {"type": "string", "format": "binary"}}
 _BARE: Schema = {"schema": {"type": "string"}}
 _EVENTS: Schema = {"text/event-stream": _BARE}
@@ -94,6 +112,11 @@ TRANSCRIPTION_ANSWERS: dict[int | str, Schema] = {
         },
     },
     202: _ACCEPTED,
+}
+CONTENT_ANSWERS: dict[int | str, Schema] = {
+    200: {"description": "The bytes.", "content": {"application/octet-stream": _BINARY}},
+    206: {"description": "Some of the bytes.", "content": {"application/octet-stream": _BINARY}},
+    416: {"description": "There are no such bytes.", "content": {"text/plain": _BARE}},
 }
 SPEECH_ANSWERS: dict[int | str, Schema] = {
     200: {

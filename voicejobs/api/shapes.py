@@ -83,7 +83,7 @@ def batch_object(row: Mapping[str, Any]) -> dict[str, Any]:
         "expires_at": whole_s(row["expires_at"]),
         "finalizing_at": ended if status in {"finalizing", "completed"} else None,
         **ended_as,
-        "cancelling_at": whole_s(request.get("cancelling_at")),
+        "cancelling_at": None,
         "request_counts": dict(row["counts"]),
         "metadata": request.get("metadata") or None,
     }
