@@ -174,6 +174,13 @@ class MessageTooLarge(InputError):
     default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
 
 
+class TooLarge(InputError):
+    """What is sent to the service is larger than it takes."""
+
+    code = "too_large"
+    default_hint = "Send it as an upload in parts (/v1/uploads), or raise the limit of the service."
+
+
 class EmptyText(InputError):
     """There is nothing in a text that can be said."""
 

@@ -1,5 +1,6 @@
 """Write files from what a service has made of a batch: the tree of the inputs, each file whole or not at all."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,12 +34,14 @@ class Download:
         folder: output folder.
         render: values of `RenderOptions` that are not the default.
         force: replace files that are in the way.
+        as_line: tell in one line of JSON what was written, and not in a document.
     """
 
     formats: Sequence[str]
     folder: Path
     render: Mapping[str, Any]
     force: bool = False
+    as_line: bool = False
 
 
 @dataclass(slots=True)
@@ -121,7 +124,9 @@ def _query(render: Mapping[str, Any]) -> dict[str, str]:
 
 def _tell(outcome: _Outcome, wish: Download, *, as_json: bool) -> None:
     """Say what was written."""
-    if as_json:
+    if as_json and wish.as_line:
+        click.echo(json.dumps({"v": 1, "type": "files", "files": outcome.files}, ensure_ascii=False))
+    elif as_json:
         print_json("files", outcome.files)
     elif not current().quiet:
         place = display_name(wish.folder)

@@ -73,7 +73,7 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
         following = RemoteFollowing(service, flags["as_json"], settings.server_wait_s)
         code = following.batches(batches) or code
         if "output_dir" in given:
-            wish = Download(formats, flags["output_dir"], render_flags(flags), flags["force"])
+            wish = Download(formats, flags["output_dir"], render_flags(flags), flags["force"], as_line=True)
             for batch_id in batches:
                 code = download_batch(service, batch_id, wish, as_json=flags["as_json"]) or code
         return code
@@ -185,12 +185,13 @@ def _item(upload: Upload, file_id: str) -> dict[str, Any]:
 
 def _tell(batches: Sequence[str], count: int, refused: int, flags: Mapping[str, Any], *, replayed: bool) -> None:
     """Print the ids, and what became of the files."""
+    outcome = {"submitted": 0 if replayed else count, "known": count if replayed else 0, "done": 0}
+    told = {"batches": list(batches), "lines": count + refused, **outcome, "refused": refused}
     if flags["as_json"]:
-        if not flags["wait"]:
-            outcome = {"submitted": 0 if replayed else count, "known": count if replayed else 0, "done": 0}
-            print_json(
-                "submission", {"batches": list(batches), "lines": count + refused, **outcome, "refused": refused}
-            )
+        if flags["wait"]:
+            click.echo(json.dumps({"v": 1, "type": "submission", **told}))
+        else:
+            print_json("submission", told)
         return
     click.echo("\n".join(batches))
     if current().quiet:
