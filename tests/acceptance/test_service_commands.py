@@ -4,16 +4,17 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.acceptance.conftest import MakeTree
-from tests.acceptance.harness import Outcome, Tree, example_speech, files_below, wait_for, write_recording
+from tests.acceptance.harness import Argument, Outcome, Tree, example_speech, files_below, wait_for, write_recording
 from tests.servers.api import ApiServer
 from tests.servers.proxy import Proxy
+from voicejobs.cli.main import run
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(120)]
 
@@ -27,14 +28,37 @@ def server(private_server: None, tmp_path_factory: pytest.TempPathFactory) -> It
         yield server
 
 
+@dataclass(slots=True)
+class Client(Tree):
+    """Run commands in this process: starting an interpreter for each takes longer than most of them."""
+
+    capture: "pytest.CaptureFixture[str] | None" = None
+
+    def run(self, *arguments: Argument, timeout_s: float = 100.0, cwd: Path | None = None) -> Outcome:
+        """Run a command to its end; `timeout_s` and `cwd` are those of the test."""
+        assert self.capture is not None
+        self.capture.readouterr()
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.environment.items():
+                patch.setenv(name, value)
+            code = run(list(map(str, arguments)))
+        stdout, stderr = self.capture.readouterr()
+        return Outcome(code, stdout, stderr)
+
+
 @pytest.fixture
-def client(make_tree: MakeTree, server: ApiServer) -> Tree:
+def client(
+    tmp_path: Path, models_dir: Path, server: ApiServer, capsys: "pytest.CaptureFixture[str]"
+) -> Iterator[Client]:
     """Return a user's folder whose settings name the service, and a file that holds a key of a tenant of its own."""
-    tree = make_tree("client", VOICEJOBS_SERVER_URL=server.url)
+    (tmp_path / "client").mkdir()
+    settings = {"VOICEJOBS_MODELS_DIR": str(models_dir), "VOICEJOBS_SERVER_URL": server.url}
+    tree = Client(tmp_path / "client", settings, capture=capsys)
     key = tree.folder / "key"
     key.write_text(server.key(f"t{os.urandom(4).hex()}") + "\n")
     tree.settings["VOICEJOBS_SERVER_KEY_FILE"] = str(key)
-    return tree
+    yield tree
+    tree.close()
 
 
 def recording(path: Path, part: int, seconds: float = 3.0) -> Path:
