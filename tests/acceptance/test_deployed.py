@@ -17,12 +17,12 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 
 from tests.acceptance.harness import ROOT, example_speech, wait_for, write_recording
 from tests.servers.process import die_with_parent, free_port
 from tests.servers.valkey import find_binary
 
-yaml = pytest.importorskip("yaml")
 pytestmark = [pytest.mark.services, pytest.mark.timeout(180)]
 
 PORTS = {"redis": 6379, "api": 8000, "engine": 50051, "flower": 5555}
