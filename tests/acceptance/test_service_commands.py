@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,3 +191,28 @@ def test_what_cannot_work_is_told_by_the_exit_code(client: Tree, server: ApiServ
     assert client.run("submit").code == 2
     assert client.run("submit", path, "--server", "none").code == 2
     assert client.run("submit", "--manifest", path, "--server", server.url).code == 2
+
+
+def test_a_folder_is_watched_for_a_service(client: Client) -> None:
+    """Each content is taken once, also after a kill between its submission and its end, and the outputs are here."""
+    folder = client.folder / "in"
+    out = folder / "text"
+    words = ("watch", folder, "-o", out, "--server", client.settings["VOICEJOBS_SERVER_URL"], "--engine", "fake")
+    recording(folder / "a.wav", 51)
+    recording(folder / "b" / "a.wav", 52)
+    process = client.start(*words, "--settle", "0.2", "--poll", "0.1", "--json", stderr=subprocess.DEVNULL)
+    wait_for(lambda: client.show("job", "list"), "the first job")
+    process.kill()
+    process.communicate()
+    recording(folder / "copy.wav", 51)
+    recording(folder / "a.flac", 53)
+    once = [*words, "--once", "--settle", "0.2", "--json"]
+    events = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
+    states = {one["name"]: one["state"] for one in events if one["type"] == "file"}
+    assert sorted(states.values()) == ["done", "succeeded", "succeeded", "succeeded"]
+    assert len(files_below(out)) == 3
+    assert {one["status"] for one in client.show("job", "list")} == {"succeeded"}
+    assert len(client.show("job", "list")) == 3
+    again = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
+    assert {one["state"] for one in again if one["type"] == "file"} == {"done"}
+    assert len(client.show("job", "list")) == 3

@@ -70,9 +70,8 @@ class RemoteFollowing:
             try:
                 for event in self.service.stream(f"{path}/events", last_id=last_id):
                     away_since, last_id = None, event.id or last_id
-                    self._take(event)
-                    if event.type == END:
-                        break
+                    if self._take(event, is_job="/jobs/" in path):
+                        return
             except (ServerUnreachable, Transient) as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.wait_s:
@@ -94,20 +93,20 @@ class RemoteFollowing:
             self._note(job)
         return over
 
-    def _take(self, event: Event) -> None:
-        """Note what an event tells: a whole record, or the id of a job that has ended."""
+    def _take(self, event: Event, *, is_job: bool) -> bool:
+        """Note what an event tells; True where it was the last one of a job, whose record it bears."""
         try:
-            data = json.loads(event.data)
+            told = json.loads(event.data)
         except ValueError:
-            return
-        if not isinstance(data, dict):
-            return
-        if isinstance(data.get("data"), dict):
-            data = data["data"]
-        status = str(data.get("status") or event.type.rpartition(".")[2])
-        job_id = str(data.get("job_id") or data.get("id") or "")
-        if job_id.startswith("job_") and status in FINAL and job_id not in self._seen:
-            self._note(data if "source" in data else self.service.get(f"/api/v1/jobs/{job_id}"))
+            return False
+        if event.type == END:
+            if is_job:
+                self._note(told)
+            return is_job
+        data = told.get("data") if isinstance(told, dict) and not is_job else None
+        if isinstance(data, dict) and data.get("object") == "job" and data.get("status") in FINAL:
+            self._note(self.service.get(f"/api/v1/jobs/{data['id']}"))
+        return False
 
     def _note(self, job: Mapping[str, Any]) -> None:
         """Count and show a job that has ended, once."""

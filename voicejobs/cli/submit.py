@@ -83,8 +83,7 @@ each line is submitted once.
 )
 @click.option("--wait", is_flag=True, help="Start workers where none run, and follow the batch to its end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; with --wait, one object a line.")
-@click.pass_context
-def submit(ctx: click.Context, paths: tuple[str, ...], server: str | None, manifest: str | None, **flags: Any) -> int:
+def submit(paths: tuple[str, ...], server: str | None, manifest: str | None, **flags: Any) -> int:
     """Hand the command line to what reads the manifest, or to what uploads."""
     if bool(paths) == (manifest is not None):
         raise BadUsage("submit takes either paths or --manifest", hint="Name recordings, or a list of them.")
@@ -105,6 +104,7 @@ def submit(ctx: click.Context, paths: tuple[str, ...], server: str | None, manif
             "submit PATH... uploads to a service, and none is named",
             hint="Give --server URL, or set VOICEJOBS_SERVER_URL; `voicejobs transcribe` works on this machine.",
         )
+    ctx = click.get_current_context()
     given = frozenset(name for name in flags if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT)
     if "tenant" in given:
         raise BadUsage("--tenant is not yours to choose at a service: it is that of the key", hint="Leave it out.")

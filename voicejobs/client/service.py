@@ -189,11 +189,11 @@ def error_of(answer: "httpx.Response") -> VoicejobsError:
     """Return the error that an answer tells of: ours by its code, else one that its status means."""
     status = answer.status_code
     try:
-        body = answer.json()
+        found = answer.json()
     except ValueError:
-        body = None
-    body = body if isinstance(body, dict) else {}
-    told = body.get("error") if isinstance(body.get("error"), dict) else {}
+        found = None
+    body: dict[str, Any] = found if isinstance(found, dict) else {}
+    told: dict[str, Any] = body["error"] if isinstance(body.get("error"), dict) else {}
     code = str(body.get("code") or told.get("code") or "")
     message = str(body.get("detail") or told.get("message") or f"The service answers {status} {answer.reason_phrase}")
     hint = str(body["hint"]) if body.get("hint") else None
