@@ -206,7 +206,7 @@ def test_a_folder_is_watched_for_a_service(client: Client) -> None:
     process.communicate()
     recording(folder / "copy.wav", 51)
     recording(folder / "a.flac", 53)
-    once = [*words, "--once", "--settle", "0.2", "--json"]
+    once: list[Argument] = [*words, "--once", "--settle", "0.2", "--json"]
     events = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
     states = {one["name"]: one["state"] for one in events if one["type"] == "file"}
     assert sorted(states.values()) == ["done", "succeeded", "succeeded", "succeeded"]

@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -209,7 +209,10 @@ class Inbox:
 class Work(Protocol):
     """Take files in, and show what becomes of them."""
 
-    reporter: Reporter
+    @property
+    def reporter(self) -> Reporter:
+        """Return what shows it."""
+        ...
 
     @property
     def waiting(self) -> int:
@@ -284,7 +287,7 @@ class Embedded:
         return free_place(self.places, one, lambda place: queries.sources_of(database, display_name(place)))
 
 
-def free_place(places: Places, one: Found, sources: Callable[[str], Container[str] | set[str]]) -> str:
+def free_place(places: Places, one: Found, sources: Callable[[str], set[str]]) -> str:
     """Return the first place for the outputs of a file that is not another file's.
 
     Args:
@@ -294,7 +297,7 @@ def free_place(places: Places, one: Found, sources: Callable[[str], Container[st
     """
     number = 1
     place = places.of(one.relative)
-    while set(sources(place)) - {one.path}:
+    while sources(place) - {one.path}:
         place = places.of(f"{one.relative}{f'-{number}' if number > 1 else ''}.out")
         number += 1
     return place
