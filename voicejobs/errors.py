@@ -514,6 +514,13 @@ class OutOfMemory(Transient):
     default_hint = "Use a smaller model, or fewer engine processes (VOICEJOBS_ENGINE_PROCESSES)."
 
 
+class MemoryLow(Transient):
+    """A worker or a service holds as much memory as it may, and begins nothing until it holds less."""
+
+    code = "memory_low"
+    default_hint = "Work goes on by itself once memory is given back; raise VOICEJOBS_MAX_MEMORY_BYTES if it never is."
+
+
 class DiskFull(Transient):
     """The disk is full."""
 

@@ -39,6 +39,8 @@ class Settings:
         step_base_s: seconds that a step may take whatever its audio.
         step_factor: further seconds that it may take for each second of its audio.
         stall_s: seconds that a worker may stand still before it ends itself; 0 for ever.
+        max_memory_bytes: memory that a worker or the voice engine may hold with its processes and still begin work; 0
+            for any.
         disk_floor_bytes: free bytes in the state folder below which no further job is begun.
         max_queued_jobs: jobs that may wait before submissions are refused; 0 for no limit.
         max_audio_s: longest decoded audio of one file, in seconds.
@@ -114,6 +116,7 @@ class Settings:
     step_base_s: float = 900.0
     step_factor: float = 60.0
     stall_s: float = 600.0
+    max_memory_bytes: int = 0
     disk_floor_bytes: int = 500_000_000
     max_queued_jobs: int = 0
     max_audio_s: float = 48 * 3600.0

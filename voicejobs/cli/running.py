@@ -13,7 +13,7 @@ from typing import Any, Self
 from voicejobs import queries
 from voicejobs.cli.archive import Archive
 from voicejobs.cli.estimate import Estimate
-from voicejobs.cli.pauses import DISK_LOW, pause
+from voicejobs.cli.pauses import CODES, pause
 from voicejobs.cli.report import (
     CANCELLED,
     DONE,
@@ -265,8 +265,8 @@ class Run:
             self._warn_once(code, f"{message}; it is tried again")
         paused = pause(self.stack)
         if paused:
-            self._warn_once(DISK_LOW, paused)
-        self._told &= {*waits, ARCHIVE_UNWRITABLE, *([DISK_LOW] if paused else [])}
+            self._warn_once(paused.code, paused.message)
+        self._told &= {*waits, ARCHIVE_UNWRITABLE, *(CODES if paused else [])}
 
     def _warn_once(self, code: str, message: str) -> None:
         """Show a warning that was not shown before."""
