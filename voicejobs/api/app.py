@@ -7,16 +7,19 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from voicejobs import __version__
-from voicejobs.api import health, problems
+from voicejobs.api import health, problems, webhooks
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope
 
-ROUTERS: tuple[APIRouter, ...] = (health.router,)
+ROUTERS: tuple[APIRouter, ...] = (health.router, webhooks.router)
 """Every router of the service; each has its tag."""
 
-COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
+    health.measure_lag,
+    webhooks.tell_webhooks,
+)
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
 

@@ -136,20 +136,18 @@ class Fetcher:
 
         from voicejobs.outbound.transport import exchange  # noqa: PLC0415
 
+        sent: dict[str, str] = {
+            "Host": url.origin.partition("://")[2],
+            "User-Agent": f"voicejobs/{__version__}",
+            "Accept": "*/*",
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+            **({"Content-Length": str(len(body))} if method == "POST" else {}),
+            **(headers or {}),
+        }
+        timeouts = {"connect": CONNECT_S, "read": IDLE_S, "write": IDLE_S, "pool": CONNECT_S}
         request = httpcore.Request(
-            method,
-            str(url),
-            headers={
-                "Host": url.origin.partition("://")[2],
-                "User-Agent": f"voicejobs/{__version__}",
-                "Accept": "*/*",
-                "Accept-Encoding": "identity",
-                "Connection": "close",
-                **({"Content-Length": str(len(body))} if method == "POST" else {}),
-                **(headers or {}),
-            },
-            content=body,
-            extensions={"timeout": {"connect": CONNECT_S, "read": IDLE_S, "write": IDLE_S, "pool": CONNECT_S}},
+            method, str(url), headers=list(sent.items()), content=body, extensions={"timeout": timeouts}
         )
         broken = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
         try:
