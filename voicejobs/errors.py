@@ -5,16 +5,25 @@
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
+<<<<<<< HEAD
     |   |   |   MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
+=======
+    |   |   |   MessageTooLarge, TooLarge
+>>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
+<<<<<<< HEAD
     |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow, BadSignature
+=======
+    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
+>>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
+    |   |   QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
+    |   |   AddressUnavailable,
     |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown

@@ -2,18 +2,27 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
 
 from voicejobs import __version__
+<<<<<<< HEAD
 from voicejobs.api import health, problems, webhooks
+=======
+from voicejobs.api import health, keys, openapi, problems, usage
+>>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope
 
+<<<<<<< HEAD
 ROUTERS: tuple[APIRouter, ...] = (health.router, webhooks.router)
+=======
+ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router)
+>>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
 """Every router of the service; each has its tag."""
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
@@ -51,6 +60,7 @@ def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
+    app.openapi = partial(openapi.described, app)  # type: ignore[method-assign] # FastAPI's documented way
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
