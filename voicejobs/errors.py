@@ -5,20 +5,14 @@
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-<<<<<<< HEAD
-    |   |   |   MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
-=======
-    |   |   |   MessageTooLarge, TooLarge
->>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
+    |   |   |   MessageTooLarge, TooLarge,
+    |   |   |   AddressRefused, SourceRefused, SourceTooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-<<<<<<< HEAD
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow, BadSignature
-=======
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
->>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
+    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow,
+    |   |   BadSignature
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,

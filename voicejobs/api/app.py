@@ -8,21 +8,13 @@ from typing import Any
 from fastapi import APIRouter, FastAPI
 
 from voicejobs import __version__
-<<<<<<< HEAD
-from voicejobs.api import health, problems, webhooks
-=======
-from voicejobs.api import health, keys, openapi, problems, usage
->>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
+from voicejobs.api import health, keys, openapi, problems, usage, webhooks
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope
 
-<<<<<<< HEAD
-ROUTERS: tuple[APIRouter, ...] = (health.router, webhooks.router)
-=======
-ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router)
->>>>>>> f588317aa080bf8273383f227bc31dc5db332bac
+ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router, webhooks.router)
 """Every router of the service; each has its tag."""
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (

@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -15,6 +14,7 @@ from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import responses
+from voicejobs.api.times import moment
 from voicejobs.notify import Notifier
 from voicejobs.outbound.address import MAX_URL_CHARS
 from voicejobs.receivers import Made, Receivers
@@ -244,9 +244,9 @@ def webhook_json(row: Any) -> dict[str, Any]:
         "types": json.loads(row.types),
         "status": row.state,
         "reason": row.reason,
-        "created_at": _time(row.created_at),
-        "rotated_at": _time_or_none(row.rotated_at),
-        "paused_until": _time_or_none(row.paused_until),
+        "created_at": moment(row.created_at),
+        "rotated_at": moment(row.rotated_at),
+        "paused_until": moment(row.paused_until),
     }
 
 
@@ -262,22 +262,12 @@ def delivery_json(row: Any) -> dict[str, Any]:
         "attempts": row.attempts,
         "status_code": row.status_code,
         "error": row.error,
-        "created_at": _time(row.created_at),
-        "next_attempt_at": _time(max(row.next_at, row.created_at)) if row.state == rows.PENDING else None,
-        "finished_at": _time_or_none(row.finished_at),
+        "created_at": moment(row.created_at),
+        "next_attempt_at": moment(max(row.next_at, row.created_at)) if row.state == rows.PENDING else None,
+        "finished_at": moment(row.finished_at),
     }
 
 
 def _with_secret(made: Made) -> WebhookWithSecret:
     """Return a webhook as it is shown once."""
     return WebhookWithSecret(**webhook_json(made.webhook), secret=made.secret)
-
-
-def _time(at_s: float) -> str:
-    """Return unix seconds as RFC 3339 in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _time_or_none(at_s: float | None) -> str | None:
-    """Return unix seconds as RFC 3339 in UTC, None where there are none."""
-    return None if at_s is None else _time(at_s)
