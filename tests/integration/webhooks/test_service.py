@@ -184,7 +184,7 @@ def test_after_a_rotation_both_secrets_sign(api: ApiServer, client: httpx.Client
         opened(old["secret"], request)
 
 
-@pytest.mark.parametrize("how", ["fails", "hangs", "redirects", "hangs up"])
+@pytest.mark.parametrize("how", ["fails", "hangs", "redirects", "answers nonsense"])
 def test_a_receiver_that_fails_is_told_again(
     api: ApiServer, client: httpx.Client, receiver: Receiver, how: str
 ) -> None:
@@ -194,7 +194,7 @@ def test_a_receiver_that_fails_is_told_again(
         "fails": lambda request: Reply(500),
         "hangs": lambda request: Reply(200 if ended.wait(5) else 500),
         "redirects": lambda request: Reply(302, headers={"Location": f"{receiver.server.url}/elsewhere"}),
-        "hangs up": lambda request: Reply(999),
+        "answers nonsense": lambda request: Reply(999),
     }
     receiver.answer = answers[how]
     hook = make(client, receiver.url)
