@@ -17,7 +17,7 @@
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
     |   |   QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
-    |   |   AddressUnavailable,
+    |   |   AddressUnavailable, MemoryLow,
     |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown

@@ -99,6 +99,22 @@ def count(connection: Connection, tenant: str) -> int:
     return int(connection.execute(select(func.count()).where(webhooks.c.tenant == tenant)).scalar_one())
 
 
+def of_tenant(connection: Connection, tenant: str) -> list[Any]:
+    """Return the webhooks of a tenant, the oldest first."""
+    query = select(webhooks).where(webhooks.c.tenant == tenant).order_by(webhooks.c.id)
+    return list(connection.execute(query))
+
+
+def count_pending(connection: Connection, webhook_ids: Sequence[str]) -> dict[str, int]:
+    """Return how many deliveries are owed to each of these webhooks; those to which none is are left out."""
+    query = (
+        select(deliveries.c.webhook_id, func.count())
+        .where(deliveries.c.webhook_id.in_(webhook_ids), text(UNDELIVERED))
+        .group_by(deliveries.c.webhook_id)
+    )
+    return {row[0]: row[1] for row in connection.execute(query)}
+
+
 def change(connection: Connection, webhook_id: str, values: Mapping[str, Any]) -> None:
     """Change columns of a webhook."""
     connection.execute(update(webhooks).where(webhooks.c.id == webhook_id).values(**values))
