@@ -18,7 +18,7 @@
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
     |   |   QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
     |   |   AddressUnavailable, MemoryLow,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -543,6 +543,13 @@ class DatabaseUnavailable(Transient):
 
     code = "database_unavailable"
     default_hint = "Check VOICEJOBS_DATABASE_URL and that the server runs."
+
+
+class ServerUnreachable(Transient):
+    """A voicejobs service does not answer, or answers that it cannot work now."""
+
+    code = "server_unreachable"
+    default_hint = "Check its address (--server, VOICEJOBS_SERVER_URL) and that it runs, then run the command again."
 
 
 class StackUnavailable(Transient):

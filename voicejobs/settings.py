@@ -11,13 +11,22 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "webhook_secret")
+SECRETS = (
+    "broker_url",
+    "database_url",
+    "rpc_keys",
+    "openai_key",
+    "remote_key",
+    "webhook_secret",
+    "flower_auth",
+    "server_key",
+)
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK", "WATCH",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""
@@ -103,6 +112,12 @@ class Settings:
         webhook_ports: ports that they may name, with commas between; `*` for any.
         webhook_networks: networks that are not public and may be told all the same, as `10.1.0.0/16`.
         webhook_timeout_s: seconds in which a receiver must have answered.
+        flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
+        otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
+        server_url: voicejobs service that commands with `--server` talk to, as `https://host:8000`.
+        server_key: API key for it; empty for none.
+        server_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        server_wait_s: seconds for which a command goes on trying when the service does not answer any more.
     """
 
     state_dir: Path
@@ -177,6 +192,12 @@ class Settings:
     webhook_ports: str = "80,443"
     webhook_networks: str = ""
     webhook_timeout_s: float = 15.0
+    flower_auth: str = field(default="", repr=False)
+    otel_endpoint: str = ""
+    server_url: str = ""
+    server_key: str = field(default="", repr=False)
+    server_ca_file: str = ""
+    server_wait_s: float = 120.0
 
     @classmethod
     def from_env(

@@ -1,6 +1,7 @@
 """Take work in: validate, find what is done already, insert the rest; cancel; try again."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from voicejobs.errors import (
 )
 from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.store import jobs as rows
-from voicejobs.store.blobs import BlobStore
+from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewBatch, NewJob
@@ -28,6 +29,8 @@ from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, enco
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
 from voicejobs.tasks.content import Content, read_content, still_written
+
+logger = logging.getLogger(__name__)
 
 HASH8_DIGITS = 8
 TEXT = "text"
@@ -112,6 +115,8 @@ class Submission:
         alone: make a job for each input, also where another does the same; what is known by then is used.
         kind: `batch`, or `single` for a job that belongs to none.
         watched: write down what happens to its jobs and to it, for those who follow or are told.
+        once_below: absolute path of a folder; an input for which a job lives or has succeeded whose outputs went
+            somewhere below it is known, wherever else its own would go, and whatever became of them there.
         request: what else the request for the batch said.
         trace_id: what all logs of its jobs name; empty for the id of each job.
         priority: order among the jobs of its lane; less is sooner.
@@ -131,6 +136,7 @@ class Submission:
     alone: bool = False
     kind: Literal["batch", "single"] = "batch"
     watched: bool = False
+    once_below: str = ""
     request: Mapping[str, Any] | None = None
     trace_id: str = ""
     priority: int = rows.DEFAULT_PRIORITY
@@ -171,7 +177,7 @@ class Submission:
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
             known = {} if self.force or self.alone else self._known(connection, keyed)
-            fresh = _sort_out(keyed, known, accepted)
+            fresh = _sort_out(keyed, known, accepted, once_below=self.once_below)
             self._demand_room(connection, len(fresh) + len(far))
             if (fresh or refused or far) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
@@ -192,7 +198,15 @@ class Submission:
             told = [accepted[file.path] for file in files]
             if within is not None:
                 within(connection, told)
+        self._log(told)
         return told
+
+    def _log(self, told: Sequence[Accepted]) -> None:
+        """Note what was taken: the first line of the story of each job."""
+        new = [one.job_id for one in told if one.outcome == "submitted"]
+        if new and logger.isEnabledFor(logging.INFO):
+            traced = {"trace_id": self.trace_id} if self.trace_id else {"trace_ids": new}  # else it is the job's id
+            logger.info("submitted", extra={"jobs": len(new), "batch_id": self.batch_id, **traced})
 
     def _new_batch(self) -> NewBatch:
         """Return the row of the batch."""
@@ -211,7 +225,7 @@ class Submission:
         accepted, keyed = self._read_all(files)
         with self.database.read() as connection:
             known = {} if self.force else self._known(connection, keyed)
-        for item in _sort_out(keyed, known, accepted):
+        for item in _sort_out(keyed, known, accepted, once_below=self.once_below):
             accepted[item.file.path] = item.accepted("submitted")
         return [accepted[file.path] for file in files]
 
@@ -253,7 +267,7 @@ class Submission:
             if _joined_how(last.definition.options(spoken.options[last.name])) != wanted:
                 continue
             for output in spoken.outputs:
-                if output["format"] == REUSABLE_SOUND and _is_intact(output):
+                if output["format"] == REUSABLE_SOUND and (_is_kept(output) or _is_intact(output)):
                     return {"sound": output, "transcript": spoken.artifact_id}
         return None
 
@@ -408,12 +422,20 @@ class _Known:
 
 
 def _sort_out(
-    keyed: Sequence[_Keyed], known: Mapping[tuple[str, str], Sequence[_Known]], accepted: dict[str, Accepted]
+    keyed: Sequence[_Keyed],
+    known: Mapping[tuple[str, str], Sequence[_Known]],
+    accepted: dict[str, Accepted],
+    *,
+    once_below: str,
 ) -> list[_Keyed]:
     """Note the files whose work is done or under way, and return the others."""
+    once: dict[str, _Known] = {}
+    for (key, place), jobs_there in known.items() if once_below else ():
+        if place.startswith(once_below.rstrip("/") + "/"):
+            once.setdefault(key, jobs_there[0])
     fresh = []
     for item in keyed:
-        match = _match(known.get((item.done_key, item.file.target), ()))
+        match = once.get(item.done_key) or _match(known.get((item.done_key, item.file.target), ()))
         if match is None:
             fresh.append(item)
         elif match.state == JobState.SUCCEEDED:
@@ -496,8 +518,15 @@ def _match(candidates: Sequence[_Known]) -> _Known | None:
     return None
 
 
+def _is_kept(output: Mapping[str, Any]) -> bool:
+    """Tell whether an output is an artifact whose bytes are a blob; a tiny one, in its row, is quickly made again."""
+    return "artifact" in output and int(output["size"]) > INLINE_LIMIT_BYTES
+
+
 def _is_intact(output: Mapping[str, Any]) -> bool:
-    """Tell whether an output file is there with the hash that was recorded."""
+    """Tell whether an output is a file that is there with the hash that was recorded."""
+    if "artifact" in output:
+        return False
     path = Path(decode_path(output))
     try:
         if path.stat().st_size != output["size"]:

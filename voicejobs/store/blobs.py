@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 from voicejobs.errors import DiskFull, NotFound, OutputUnwritable, TooLarge
+from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewArtifact
 
 INLINE_LIMIT_BYTES = 32_768
@@ -25,6 +26,9 @@ FRESH_BLOB_S = 3600.0
 """Age below which a blob without a row may belong to a commit that is still to come."""
 
 SHA256_DIGITS = 64
+
+ENCODING, PACKED = "encoding", "deflate"
+"""What the meta of an artifact says whose bytes are packed; one that does not is kept as it is."""
 
 COPY_BYTES = 1 << 20
 """How much of a blob is in memory at once."""
@@ -107,7 +111,7 @@ class BlobStore:
             sha256=digest,
             size_bytes=len(packed),
             data=packed if inline else None,
-            meta={**meta, "encoding": "deflate"},
+            meta={**meta, ENCODING: PACKED},
         )
 
     def load(self, digest: str, data: bytes | None) -> bytes:
@@ -162,7 +166,7 @@ class BlobStore:
                 os.fsync(file.fileno())
             self.adopt(path, stored)
         except OSError as error:
-            raise map_os_error(error, path) from error
+            raise map_blob_error(error) from error
         return stored
 
     def adopt(self, path: Path, stored: Stored) -> None:
@@ -207,12 +211,24 @@ class BlobStore:
         Raises:
             DiskFull, OutputUnwritable: as their names say.
         """
-        if path.stat().st_size > INLINE_LIMIT_BYTES:
-            stored = self.put_file(path, move=True)
-            return NewArtifact(kind=kind, sha256=stored.sha256, size_bytes=stored.size_bytes, data=None, meta=meta)
-        data = path.read_bytes()
-        path.unlink()
-        return NewArtifact(kind=kind, sha256=sha256(data).hexdigest(), size_bytes=len(data), data=data, meta=meta)
+        try:
+            if path.stat().st_size <= INLINE_LIMIT_BYTES:
+                data = path.read_bytes()
+                path.unlink()
+                return self.store_plain(data, kind, meta)
+        except OSError as error:
+            raise map_blob_error(error) from error
+        return _described(self.put_file(path, move=True), kind, meta)
+
+    def store_plain(self, data: bytes, kind: str, meta: dict[str, object]) -> NewArtifact:
+        """Keep `data` as it is, in the row where it is small and else as a raw blob, and describe it.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
+        if len(data) > INLINE_LIMIT_BYTES:
+            return _described(self.put_stream([data]), kind, meta)
+        return _described(Stored(sha256(data).hexdigest(), len(data)), kind, meta, data)
 
     def open_artifact(self, digest: str, data: bytes | None, *, packed: bool) -> BinaryIO:
         """Open the content of an artifact as a file that can be sought in: raw or, where it was packed, unpacked.
@@ -348,7 +364,7 @@ class BlobWriter:
             self._path: Path | None = blobs.work_file()
             self._file = self._path.open("wb", buffering=0)
         except OSError as error:
-            raise _no_room(error) from error
+            raise map_blob_error(error) from error
         self._demand_space()
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -367,7 +383,7 @@ class BlobWriter:
             while view:
                 view = view[self._file.write(view) or 0 :]
         except OSError as error:
-            raise _no_room(error) from error
+            raise map_blob_error(error) from error
         if self.size_bytes - self._looked_at >= SPACE_EVERY_BYTES:
             self._looked_at = self.size_bytes
             self._demand_space()
@@ -395,7 +411,7 @@ class BlobWriter:
             else:
                 self._blobs.adopt(self._path, stored)
         except OSError as error:
-            raise _no_room(error) from error
+            raise map_blob_error(error) from error
         self._path = None
         return stored
 
@@ -430,13 +446,20 @@ class BlobWriter:
             )
 
 
+def _described(stored: Stored, kind: str, meta: dict[str, object], data: bytes | None = None) -> NewArtifact:
+    """Return what the row of an artifact says of a raw blob, or of bytes that lie in the row itself."""
+    return NewArtifact(
+        kind=kind, sha256=stored.sha256, size_bytes=stored.size_bytes, data=data, meta=meta, id=new_id("art")
+    )
+
+
 def chunks_of(source: BinaryIO | Iterable[bytes]) -> Iterator[bytes]:
     """Yield the bytes of a file, or of an iterable of bytes, some at a time."""
     read = getattr(source, "read", None)
     yield from source if read is None else iter(lambda: read(COPY_BYTES), b"")
 
 
-def _no_room(error: OSError) -> DiskFull | OutputUnwritable:
+def map_blob_error(error: OSError) -> DiskFull | OutputUnwritable:
     """Return our error for a blob that cannot be written; who sends one from outside learns no path."""
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return DiskFull("No space is left for blobs")
