@@ -21,7 +21,7 @@ from voicejobs.store.files import NewFile, insert_file
 from voicejobs.store.jobs import NewBatch
 from voicejobs.store.leases import dump
 from voicejobs.store.schema import batches, jobs
-from voicejobs.store.states import BatchState, JobState
+from voicejobs.store.states import LIVE_JOB, BatchState, JobState
 
 KEY: Final = "openai"
 """Under this name a batch, and each of its jobs, keeps what only this surface knows."""
@@ -136,6 +136,7 @@ def _standing(row: Row[Any], counts: Mapping[str, int]) -> dict[str, Any]:
             "completed": counts.get(JobState.SUCCEEDED, 0),
             "failed": failed + len(bad),
         },
+        "live": sum(counts.get(state, 0) for state in LIVE_JOB),
         "created_at": row.created_at,
         "finished_at": row.finished_at,
         "expires_at": None if window_s is None else row.created_at + window_s,

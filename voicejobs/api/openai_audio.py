@@ -22,6 +22,7 @@ from voicejobs.api.openai_answers import (
 from voicejobs.api.openai_calls import (
     CallerGoneError,
     Spoken,
+    in_their_words,
     sound_of,
     speech_request,
     transcript_of,
@@ -169,13 +170,15 @@ async def _listen(request: Request, context: Context, intake: Intake, task: Task
 
 async def _submitted(context: Context, intake: Intake, item: Item) -> str:
     """Make the job of a call that waits, ahead of all that nobody waits for."""
-    taken = await context.run(submit_one, intake, item, Terms(lane="interactive"))
+    with in_their_words():
+        taken = await context.run(submit_one, intake, item, Terms(lane="interactive"))
     return taken.job_ids[0]
 
 
 async def _accepted(context: Context, intake: Intake, item: Item) -> Response:
     """Make the job of a call that does not wait, and say where it is followed."""
-    taken = await context.run(submit_one, intake, item, Terms())
+    with in_their_words():
+        taken = await context.run(submit_one, intake, item, Terms())
     job_id = taken.job_ids[0]
     return docs.json_response(
         {"id": job_id, "object": "job", "status": "queued", "text": ""},

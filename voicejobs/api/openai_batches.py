@@ -12,13 +12,21 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row
 
+from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
 from voicejobs.api.line_batches import KEY, Order
 from voicejobs.api.openai_answers import answer_document
-from voicejobs.api.openai_calls import error_of, sound_of, speech_request, transcript_of, transcription_request
+from voicejobs.api.openai_calls import (
+    error_of,
+    in_their_words,
+    sound_of,
+    speech_request,
+    transcript_of,
+    transcription_request,
+)
 from voicejobs.api.openai_files import life_s
 from voicejobs.api.openai_wishes import speech_wish, transcription_wish
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
@@ -132,6 +140,9 @@ async def _shown(context: Context, tenant: str, batch_id: str) -> dict[str, Any]
             return row, line_batches.standings(connection, [row])[0]
 
     row, standing = await context.run(look)
+    if row.finished_at is None and not standing["live"]:
+        await context.run(control.settle, context.database)  # the upkeep of a worker would do so a little later
+        row, standing = await context.run(look)
     if line_batches.needs_files(row):
         await asyncio.shield(_files_of(context, tenant, batch_id))
         _, standing = await context.run(look)
@@ -221,8 +232,9 @@ def _with(order: Order, bad: list[BadLine]) -> Order:
 def _item_of(intake: Intake, line: Line, endpoint: str) -> Item | BadLine:
     """Return what a line asks for, all of it checked, or what is wrong with it."""
     try:
-        item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
-        options_of(intake.settings, item.wish)
+        with in_their_words():
+            item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
+            options_of(intake.settings, item.wish)
     except VoicejobsError as error:
         return BadLine.of(line, error)
     return item

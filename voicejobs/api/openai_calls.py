@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,13 @@ TRANSCRIPT, SOUND = "transcript", "sound"
 """Kinds of artifacts that jobs leave behind."""
 _ONCE: Mapping[str, str] = {"x-should-retry": "false"}
 """Headers of what is not to be asked again: the job has been tried as often as it may be."""
+_OPTIONS = "options."
+_THEIR_NAMES: Mapping[str, str] = {
+    "initial_prompt": "prompt",
+    "temperatures": "temperature",
+    "instruct": "instructions",
+    "sample_rate_hz": "sample_rate",
+}
 
 
 class CallerGoneError(Exception):
@@ -105,6 +113,19 @@ def speech_request(settings: Settings, wish: SpeechWish) -> tuple[Named, Wish]:
         options["language"] = wish.language
     formats = (wish.response_format,)
     return model, Wish(task="speak", engine=model.engine, model=model.model, options=options, formats=formats)
+
+
+@contextmanager
+def in_their_words() -> Iterator[None]:
+    """Let errors name parameters as OpenAI's interface does, and not by the options of steps that they become."""
+    try:
+        yield
+    except VoicejobsError as error:
+        name = str(error.details.get("param") or "")
+        if name.startswith(_OPTIONS):
+            option = name.removeprefix(_OPTIONS)
+            error.details["param"] = _THEIR_NAMES.get(option, option)
+        raise
 
 
 async def wait_for(request: Request, context: Context, job_id: str) -> Row[Any]:

@@ -15,7 +15,7 @@ import numpy as np
 import openai
 import pytest
 import soundfile as sf
-from sqlalchemy import select, update
+from sqlalchemy import select
 
 from tests.integration.service.stack import HARBOR, Stack, serving
 from tests.servers.valkey import Valkey
@@ -23,6 +23,7 @@ from tests.waiting import wait_until
 from voicejobs.engines.fake_voice import describe, hear
 from voicejobs.store.schema import batches, jobs
 
+pytestmark = pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")  # the package calls translations so
 BROKER_DATABASE = 14
 TEXT = "The harbour is quiet tonight."
 
@@ -158,7 +159,7 @@ def test_a_translation(client: openai.OpenAI) -> None:
         ({"response_format": "diarized_json"}, 400, "bad_option", "response_format"),
         ({"known_speaker_names": ["Ann"]}, 400, "bad_option", "known_speaker_names"),
         ({"extra_body": {"colour": "red"}}, 400, "bad_option", "colour"),
-        ({"language": "xx"}, 400, "bad_option", "options.language"),
+        ({"model": "tiny.en", "language": "de"}, 400, "bad_option", "language"),
         ({"file": ("a.wav", b"no sound at all")}, 415, "not_audio", None),
         ({"file": ("a.wav", b"")}, 400, "empty_file", None),
         ({"file": tone(25.0)}, 413, "audio_too_long_for_sync", "file"),
@@ -248,7 +249,7 @@ def test_speech_as_a_stream_of_events(stack: Stack, client: openai.OpenAI) -> No
     assert heard(data) == [describe(TEXT)]
 
 
-def test_speed_rate_and_voice_change_the_sound(client: openai.OpenAI) -> None:
+def test_speed_rate_and_voice_change_the_sound(stack: Stack, client: openai.OpenAI) -> None:
     """Twice as fast is half as long; `sample_rate` is ours; a name of OpenAI's may stand for a voice of ours."""
 
     def samples_of(**wanted: Any) -> tuple[Any, int]:
@@ -261,8 +262,8 @@ def test_speed_rate_and_voice_change_the_sound(client: openai.OpenAI) -> None:
     other, other_hz = samples_of(extra_body={"sample_rate": 16_000})
     assert (rate_hz, other_hz) == (22_050, 16_000)
     assert len(other) / other_hz == pytest.approx(len(plain) / rate_hz, abs=0.02)
-    loud, _ = samples_of(voice="ash")
-    assert np.max(np.abs(loud)) > 1.5 * np.max(np.abs(plain))
+    samples_of(voice="ash")
+    assert json.loads(newest_job(stack).options)["synthesise"]["voice"] == "high"
 
 
 @pytest.mark.parametrize(
@@ -276,9 +277,7 @@ def test_speed_rate_and_voice_change_the_sound(client: openai.OpenAI) -> None:
         ({"voice": "nobody"}, 400, None),
     ],
 )
-def test_speech_that_is_refused(
-    client: openai.OpenAI, wanted: dict[str, Any], status: int, param: str | None
-) -> None:
+def test_speech_that_is_refused(client: openai.OpenAI, wanted: dict[str, Any], status: int, param: str | None) -> None:
     """The error names the parameter; a voice that the engine does not have is no error of the server."""
     with pytest.raises(openai.APIStatusError) as caught:
         client.audio.speech.create(**{"model": "tts-1", "input": TEXT, "voice": "alloy", **wanted})
@@ -446,7 +445,9 @@ def test_a_batch_with_bad_lines(stack: Stack, client: openai.OpenAI) -> None:
 
 def test_a_batch_of_speech(stack: Stack, client: openai.OpenAI) -> None:
     """Each answer names the artifact that holds the sound."""
-    lines = [request_line(str(n), "/v1/audio/speech", model="tts-1", input=f"{TEXT} {n}", voice="low") for n in range(3)]
+    lines = [
+        request_line(str(n), "/v1/audio/speech", model="tts-1", input=f"{TEXT} {n}", voice="low") for n in range(3)
+    ]
     made = client.batches.create(
         input_file_id=lines_file(client, lines),
         endpoint="/v1/audio/speech",  # type: ignore[arg-type] # see above
