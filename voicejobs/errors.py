@@ -10,8 +10,8 @@
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
     |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
-    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, NoSuchPath,
-    |   |   MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
+    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, KeyReused,
+    |   |   RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
@@ -380,6 +380,20 @@ class InvalidRequest(BadOption):
 
     code = "invalid_request"
     default_hint = "/openapi.json holds the schema."
+
+
+class KeyReused(Permanent):
+    """An Idempotency-Key was used for another request."""
+
+    code = "idempotency_key_reused"
+    default_hint = "Take a new key for a new request."
+
+
+class RangeRefused(Permanent):
+    """None of the bytes that were asked for is there."""
+
+    code = "range_refused"
+    default_hint = "Ask for bytes below the size that Content-Range tells, or for all of them."
 
 
 class BadMediaType(Permanent):

@@ -64,6 +64,7 @@ class Settings:
         api_max_requests: requests that the service has in hand at once.
         api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
         api_concurrency: requests of one key at once; 0 for no limit.
+        api_streams: event streams of one key at once; 0 for no limit.
         api_tenant_jobs: jobs that a tenant may have in the queue or at work; 0 for no limit.
         api_tenant_audio_s: seconds of audio that these may have together; 0 for no limit.
         api_aliases: names of models in OpenAI's interface and what they stand for, `NAME=MODEL,...`.
@@ -137,6 +138,7 @@ class Settings:
     api_max_requests: int = 512
     api_requests_per_minute: int = 6000
     api_concurrency: int = 256
+    api_streams: int = 64
     api_tenant_jobs: int = 100_000
     api_tenant_audio_s: float = 0.0
     api_aliases: str = "whisper-1=base,tts-1=en_US-joe-medium,tts-1-hd=en_US-joe-medium"

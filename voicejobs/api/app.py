@@ -6,10 +6,17 @@ from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from voicejobs import __version__
 from voicejobs.api import (
+    artifacts,
+    batches,
+    catalogue,
+    events,
+    following,
     health,
+    jobs,
     keys,
     live,
     openai_audio,
@@ -19,16 +26,22 @@ from voicejobs.api import (
     openai_uploads,
     openapi,
     problems,
+    transcripts,
     usage,
 )
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
-from voicejobs.api.changes import Changes
 from voicejobs.api.context import Context
-from voicejobs.api.headers import Envelope
+from voicejobs.api.headers import Envelope, words
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
+    jobs.router,
+    transcripts.router,
+    batches.router,
+    artifacts.router,
+    events.router,
+    catalogue.router,
     keys.router,
     usage.router,
     openai_audio.router,
@@ -41,18 +54,10 @@ ROUTERS: tuple[APIRouter, ...] = (
 )
 """Every router of the service; each has its tag."""
 
-
-@asynccontextmanager
-async def _changes(context: Context) -> AsyncIterator[None]:
-    """Tell the routes of changes of jobs and batches."""
-    context.changes = Changes(context.database, context.run)
-    try:
-        yield
-    finally:
-        await context.changes.close()
-
-
-COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag, _changes)
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
+    health.measure_lag,
+    following.follow_changes,
+)
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
 
@@ -89,6 +94,15 @@ def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(Bodies, context=context, needs=_required(app))
+    origins = list(words(context.settings.api_origins))
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["*", "x-request-id", "location", "link", "retry-after", "etag"],
+        )
     app.add_middleware(Envelope, context=context, loopback=loopback)
     return app
 
