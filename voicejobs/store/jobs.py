@@ -429,18 +429,22 @@ _ARTIFACT = insert(artifacts).values(
 
 @dataclass(frozen=True, slots=True)
 class NewArtifact:
-    """Describe an artifact; `data` is None where the bytes lie in the blob store."""
+    """Describe an artifact; `data` is None where the bytes lie in the blob store.
+
+    Its id is a new one unless it was given, so that outputs can name it before it is inserted.
+    """
 
     kind: str
     sha256: str
     size_bytes: int
     data: bytes | None
     meta: Mapping[str, Any]
+    id: str = ""
 
 
 def insert_artifact(connection: Connection, job_id: str, step_run_id: str, artifact: NewArtifact) -> str:
     """Insert an artifact and return its id."""
-    artifact_id = new_id("art")
+    artifact_id = artifact.id or new_id("art")
     connection.execute(
         _ARTIFACT,
         {
@@ -568,7 +572,11 @@ def complete_batches(connection: Connection) -> int:
 
 
 def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
-    """Return id, job, node, step, shard, state and queue of the step runs that these jobs still miss."""
+    """Return id, job, node, step, shard, state and queue of the step runs that these jobs still miss.
+
+    `of` counts the step runs of the same node; trace id and options are those of the job.
+    """
+    beside = step_runs.alias("beside")
     return list(
         connection.execute(
             select(
@@ -580,6 +588,12 @@ def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
                 step_runs.c.state,
                 step_runs.c.queue,
                 jobs.c.pipeline,
+                jobs.c.trace_id,
+                jobs.c.options,
+                select(func.count())
+                .where(beside.c.job_id == step_runs.c.job_id, beside.c.node == step_runs.c.node)
+                .scalar_subquery()
+                .label("of"),
             )
             .join(jobs, jobs.c.id == step_runs.c.job_id)
             .where(step_runs.c.job_id.in_(job_ids), step_runs.c.state.in_(OPEN_STEP))

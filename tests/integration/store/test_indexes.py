@@ -69,6 +69,7 @@ def test_every_partial_index_exists(database: Database) -> None:
         found = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql LIKE '%WHERE%'")).all()
     assert {row.name for row in found} == {
         "ix_batches_open",
+        "ix_deliveries_due",
         "ix_jobs_cancelling",
         "ix_jobs_expiring",
         "ix_jobs_sent",
