@@ -9,9 +9,9 @@ from voicejobs.cli.globals import current, current_settings
 from voicejobs.cli.show import print_json
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.store import opened
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.prune import Rules
 from voicejobs.store.prune import prune as remove
+from voicejobs.store.remote_blobs import blob_store
 
 
 @click.command(
@@ -32,7 +32,7 @@ def prune(older_than: float, keep_failed: bool, dry_run: bool, as_json: bool) ->
     """
     settings = current_settings()
     with opened(settings) as database:
-        done = remove(database, BlobStore(settings.blobs_dir), Rules(older_than, keep_failed, dry_run))
+        done = remove(database, blob_store(settings), Rules(older_than, keep_failed, dry_run))
     if as_json:
         print_json("pruned", {**asdict(done), "dry_run": dry_run})
     elif not current().quiet:
