@@ -280,6 +280,21 @@ class BlobStore:
         os.close(descriptor)
         return Path(name)
 
+    def probe(self) -> str:
+        """Write something, read it back and remove it; return the place of the blobs.
+
+        Raises:
+            DiskFull, OutputUnwritable, BlobsUnavailable, BlobsRefused: as their names say.
+        """
+        try:
+            path = self.work_file()
+            path.write_bytes(b"probe")
+            path.read_bytes()
+            path.unlink()
+        except OSError as error:
+            raise map_os_error(error, self.root) from error
+        return str(self.root)
+
     @property
     def incoming(self) -> Path:
         """Return the folder of what is being written."""

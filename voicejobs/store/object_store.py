@@ -59,6 +59,11 @@ class ObjectStore:
         self._prefix = f"{prefix}/" if prefix else ""
         self._lock = threading.Lock()
 
+    @property
+    def place(self) -> str:
+        """Return bucket and prefix, as people know them."""
+        return f"{SCHEME}{self._bucket}/{self._prefix}"
+
     @cached_property
     def _client(self) -> Any:
         """Return the client of this process, made at its first use: to load boto3 takes a third of a second.

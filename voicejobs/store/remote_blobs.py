@@ -12,6 +12,7 @@ from pathlib import Path
 from voicejobs.errors import BadOption, BlobsUnavailable, NotFound, OutputUnwritable
 from voicejobs.settings import Settings
 from voicejobs.store.blobs import FRESH_BLOB_S, SHA256_DIGITS, BlobStore, Stored
+from voicejobs.store.ids import new_id
 from voicejobs.store.object_store import SCHEME, ObjectStore
 
 logger = logging.getLogger(__name__)
@@ -149,6 +150,16 @@ class RemoteBlobStore(BlobStore):
             stored = writer.commit(into=super().adopt)
         self._trim(stored.size_bytes)
         return path
+
+    def probe(self) -> str:
+        """Write something, read it back and remove it; return the place of the blobs."""
+        super().probe()
+        name = new_id("probe")
+        self.remote.mark(name)
+        self.remote.look(name)
+        list(self.remote.entries(name))
+        self.remote.remove(name)
+        return f"{self.remote.place}, cached in {self.root}"
 
     def digests(self) -> Iterator[str]:
         """Yield the names of all blobs."""
