@@ -28,6 +28,7 @@ from voicejobs.api import (
     problems,
     transcripts,
     usage,
+    webhooks,
 )
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
@@ -44,6 +45,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     catalogue.router,
     keys.router,
     usage.router,
+    webhooks.router,
     openai_audio.router,
     openai_models.router,
     openai_files.router,
@@ -57,6 +59,7 @@ ROUTERS: tuple[APIRouter, ...] = (
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
     health.measure_lag,
     following.follow_changes,
+    webhooks.tell_webhooks,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

@@ -11,6 +11,7 @@ from voicejobs.api import openai_docs as docs
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.bodies import takes_up_to
 from voicejobs.api.context import Context, Here, TraceId
+from voicejobs.api.jobs import intake_of
 from voicejobs.api.openai_answers import (
     MEDIA_TYPES,
     SOUND_TYPES,
@@ -70,7 +71,7 @@ async def create_transcription(request: Request, context: Here, caller: Writer, 
 
     With `Prefer: respond-async` the answer is the job, which `GET /api/v1/jobs/{id}` follows.
     """
-    return await _listen(request, context, _intake(context, caller, trace_id), "transcribe")
+    return await _listen(request, context, intake_of(context, caller, trace_id), "transcribe")
 
 
 @router.post(
@@ -83,7 +84,7 @@ async def create_transcription(request: Request, context: Here, caller: Writer, 
 @takes_up_to("api_sync_upload_bytes")
 async def create_translation(request: Request, context: Here, caller: Writer, trace_id: TraceId) -> Response:
     """Turn a recording into English text, and wait for it."""
-    return await _listen(request, context, _intake(context, caller, trace_id), "translate")
+    return await _listen(request, context, intake_of(context, caller, trace_id), "translate")
 
 
 @router.post(
@@ -98,7 +99,7 @@ async def create_speech(request: Request, context: Here, caller: Writer, trace_i
     wish = speech_wish(await json_object(request), context.settings.api_speech_chars)
     _, wanted = speech_request(context.settings, wish)
     item = Item(wanted, Source(text=wish.text, name="speech"), {"openai": {"endpoint": "speech"}})
-    intake = _intake(context, caller, trace_id)
+    intake = intake_of(context, caller, trace_id)
     if _is_async(request):
         return await _accepted(context, intake, item)
     job_id = await _submitted(context, intake, item)
@@ -131,11 +132,6 @@ async def json_object(request: Request) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise BadOption("The body is no JSON object", hint="Send one JSON object.")
     return document
-
-
-def _intake(context: Context, caller: Caller, trace_id: str) -> Intake:
-    """Return where the requests of a caller go."""
-    return Intake(context.settings, context.database, context.blobs, tenant=caller.tenant, trace_id=trace_id)
 
 
 def _is_async(request: Request) -> bool:

@@ -16,6 +16,7 @@ from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here, TraceId
+from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
 from voicejobs.api.line_batches import KEY, Order
 from voicejobs.api.openai_answers import answer_document
@@ -81,7 +82,7 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     A line that is no request ends in the file of errors; the others go on. A custom_id that comes twice, and a file
     without any request, fail the batch.
     """
-    intake = Intake(context.settings, context.database, context.blobs, tenant=caller.tenant, trace_id=trace_id)
+    intake = intake_of(context, caller, trace_id)
     window_s = _window_s(wanted.completion_window)
     metadata = wanted.metadata or {}
     check_metadata(metadata)
