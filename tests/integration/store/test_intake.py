@@ -115,7 +115,7 @@ def test_what_runs_within_shares_the_fate(database: Database, make_intake: MakeI
     assert seen == [taken]
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(jobs)).scalar_one() == 1
-        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 2
+        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 1
 
 
 def test_files_and_webhooks_of_others_are_not_there(database: Database, make_intake: MakeIntake) -> None:
