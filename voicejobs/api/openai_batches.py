@@ -34,7 +34,8 @@ from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
 from voicejobs.errors import BadOption, NoSuchRecord, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, options_of, submit_many
+from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
+from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
@@ -270,7 +271,7 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
     """Return the recording of a line.
 
     Raises:
-        BadOption, NoSuchRecord: it names none that is there, or in a way that is not allowed here.
+        BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
     """
     if kind == "input_audio":
         return _inline_source(intake, value)
@@ -283,12 +284,9 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
             error.details["param"] = kind
             raise
         return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
-    if intake.bring_url is None:
-        raise BadOption(
-            "This server takes no recording by its address", hint="Upload it, and name it by file_id.", param="url"
-        )
-    blob, name = intake.bring_url(value)
-    return Source(blob=blob, name=name)
+    with naming(kind):
+        url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch
+    return Source(url=value)
 
 
 def _inline_source(intake: Intake, value: Any) -> Source:
