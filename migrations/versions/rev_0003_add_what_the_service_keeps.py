@@ -21,22 +21,23 @@ _FUNCTION = """
     """
 _TRIGGER_POSTGRES = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION voicejobs_note_{name}()
+    FOR EACH ROW WHEN ({watched}{condition}) EXECUTE FUNCTION voicejobs_note_{name}()
     """
 _TRIGGER_SQLITE = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN {condition} BEGIN
+    FOR EACH ROW WHEN {watched}{condition} BEGIN
         INSERT INTO events (tx, tenant, type, batch_id, job_id, created_at)
         VALUES (0, NEW.tenant, '{name}.' || NEW.state, {ids}, (julianday('now') - 2440587.5) * 86400.0);
     END
     """
+# The batch that a job has for itself, because it was submitted alone, has no events: nobody knows of it.
 _TABLES = (
-    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id"},
-    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL"},
+    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id", "watched": "NEW.watched = 1"},
+    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL", "watched": "NEW.watched = 1 AND NEW.kind = 'batch'"},
 )
 _CHANGES = (
-    {"kind": "added", "event": "INSERT", "condition": "NEW.watched = 1"},
-    {"kind": "changed", "event": "UPDATE OF state", "condition": "NEW.watched = 1 AND NEW.state <> OLD.state"},
+    {"kind": "added", "event": "INSERT", "condition": ""},
+    {"kind": "changed", "event": "UPDATE OF state", "condition": " AND NEW.state <> OLD.state"},
 )
 
 
@@ -132,6 +133,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("rotated_at", sa.Double(), nullable=True),
+        sa.Column("paused_until", sa.Double(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
     )

@@ -21,10 +21,10 @@ from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
+from voicejobs.store.remote_blobs import blob_store
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
 from voicejobs.tasks.watchdog import Signs, Watchdog
@@ -116,7 +116,7 @@ class Runtime:
         self.place = place
         self.owner = str(Owner.of_this_process())
         self.database = Database(settings.effective_database_url, pool_size=place.window_jobs)
-        self.blobs = BlobStore(settings.blobs_dir, settings.memory_dir)
+        self.blobs = blob_store(settings, memory=True)
         self.decoder = Decoder(settings)
         self.host = EngineHost(settings)
         self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)
