@@ -17,8 +17,8 @@
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
     |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory,
-    |   |   MemoryLow, DiskFull, BlobsUnavailable, BlobsRefused, BrokerUnavailable, DatabaseUnavailable, StackUnavailable,
-    |   |   ServerUnreachable, Internal
+    |   |   MemoryLow, DiskFull, BlobsUnavailable, BlobsRefused, BrokerUnavailable, DatabaseUnavailable,
+    |   |   StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 

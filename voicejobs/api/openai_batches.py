@@ -33,8 +33,9 @@ from voicejobs.api.openai_wishes import speech_wish, transcription_wish
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
-from voicejobs.errors import BadOption, NoSuchRecord, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, options_of, submit_many
+from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
+from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
+from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
@@ -50,7 +51,7 @@ _WINDOW = re.compile(r"(\d{1,3})h")
 _HOUR_S = 3600.0
 _LONGEST_WINDOW_H = 168
 _SOURCES: Final = ("file_id", "url", "input_audio")
-_making: "dict[tuple[int, str], asyncio.Task[None]]" = {}
+_making: "dict[tuple[int, str], asyncio.Future[None]]" = {}
 """Files of batches that are being made in this process, by loop and batch."""
 
 
@@ -150,7 +151,7 @@ async def _shown(context: Context, tenant: str, batch_id: str) -> dict[str, Any]
     return batch_object(standing)
 
 
-def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[None]":
+def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Future[None]":
     """Return the task that makes the files of a batch: one for all who ask in this process."""
     key = (id(asyncio.get_running_loop()), batch_id)
     task = _making.get(key)
@@ -160,12 +161,12 @@ def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[Non
             return _line_of(context, row)
 
         make = context.run(line_batches.make_files, context.database, context.blobs, tenant, batch_id, answer)
-        task = _making[key] = asyncio.ensure_future(make)  # type: ignore[assignment] # a coroutine becomes a task
+        task = _making[key] = asyncio.ensure_future(make)
         task.add_done_callback(lambda done: _forget(key, done))
     return task
 
 
-def _forget(key: tuple[int, str], done: "asyncio.Task[None]") -> None:
+def _forget(key: tuple[int, str], done: "asyncio.Future[None]") -> None:
     """Let go of a task; whoever waits for it hears of its error."""
     _making.pop(key, None)
     if not done.cancelled():
@@ -270,25 +271,19 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
     """Return the recording of a line.
 
     Raises:
-        BadOption, NoSuchRecord: it names none that is there, or in a way that is not allowed here.
+        BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
     """
     if kind == "input_audio":
         return _inline_source(intake, value)
     if not isinstance(value, str) or not value:
         raise BadOption(f"{kind} is no text", param=kind)
     if kind == "file_id":
-        try:
+        with naming(kind):
             file = files.get_file(intake.database, intake.tenant, value)
-        except NoSuchRecord as error:
-            error.details["param"] = kind
-            raise
         return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
-    if intake.bring_url is None:
-        raise BadOption(
-            "This server takes no recording by its address", hint="Upload it, and name it by file_id.", param="url"
-        )
-    blob, name = intake.bring_url(value)
-    return Source(blob=blob, name=name)
+    with naming(kind):
+        url_source(intake.settings, value)
+    return Source(url=value)
 
 
 def _inline_source(intake: Intake, value: Any) -> Source:
