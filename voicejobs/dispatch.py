@@ -4,6 +4,7 @@ Everything here may run in many processes at once and any number of times over. 
 window of jobs; what it loses is sent again, what it has twice is claimed once.
 """
 
+import json
 import logging
 import random
 import time
@@ -26,6 +27,7 @@ from voicejobs.store import outbox
 from voicejobs.store.database import Database
 from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
+from voicejobs.store.leases import Lease
 from voicejobs.store.states import JobState, StepState
 
 logger = logging.getLogger(__name__)
@@ -50,7 +52,10 @@ def fill(database: Database, app: Celery, window_jobs: int) -> int:
     """
     rows = database.run(lambda connection: _take(connection, database, window_jobs), durable=False)
     _send(database, app, rows)
-    return len({row.job_id for row in rows})
+    sent = {row.job_id: row.trace_id for row in rows}
+    if sent:  # one line for all: whoever looks for a trace id finds it in the list
+        logger.info("sent", extra={"jobs": len(sent), "trace_ids": sorted(set(sent.values()))})
+    return len(sent)
 
 
 def _take(connection: Connection, database: Database, window_jobs: int) -> list[Any]:
@@ -106,11 +111,12 @@ def _poison(deaths: int) -> Poison:
     return Poison(f"The worker died {deaths} times while it ran this job, the last time with nothing beside it")
 
 
-def send_missing(database: Database, app: Celery, job_id: str, missing: Iterable[canvas.Missing], name: str) -> None:
+def send_missing(database: Database, app: Celery, lease: Lease, missing: Iterable[canvas.Missing]) -> None:
     """Send the canvas of what a commit has made ready; a broker that does not answer costs only time."""
-    signature = canvas.build(app, pipeline(name), missing)
+    told = canvas.Told(lease.trace_id, lease.options)
+    signature = canvas.build(app, pipeline(lease.pipeline), missing, told)
     if signature is not None and not _publish(signature):
-        database.run(lambda connection: outbox.mark_unsent(connection, [job_id]))
+        database.run(lambda connection: outbox.mark_unsent(connection, [lease.job_id]))
 
 
 def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
@@ -120,10 +126,13 @@ def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
         members = list(group)
         missing = [
             # What runs elsewhere is missing too: its commit, and no chain of ours, sends what waits for it.
-            canvas.Missing(row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED)
+            canvas.Missing(
+                row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED, row.shard, row.of
+            )
             for row in members
         ]
-        signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing)
+        told = canvas.Told(members[0].trace_id, json.loads(members[0].options))
+        signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing, told)
         if refused or (signature is not None and not _publish(signature)):
             refused.append(job_id)
     if refused:

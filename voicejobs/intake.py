@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from sqlalchemy import Connection, or_, select
 
 from voicejobs.errors import BadOption, EmptyText, NoSuchRecord, VoicejobsError
+from voicejobs.outbound.sources import path_source, shown_name, url_source
 from voicejobs.pipelines.pipeline import DUB, SPEAK, Pipeline
 from voicejobs.settings import Settings
 from voicejobs.store import jobs as rows
@@ -79,9 +80,6 @@ class Terms:
     webhook_ids: Sequence[str] = ()
 
 
-Bring = Callable[[str], tuple[Blob, str]]
-"""Brings what lies at an address or a path into the blob store; returns it with a name."""
-
 Limit = Callable[[Connection, str, int], None]
 """Called in the transaction with a tenant and how many jobs it has just got; raises where these are too many."""
 
@@ -96,8 +94,6 @@ class Intake:
         blobs: where texts and sound lie.
         tenant: whose jobs they become.
         trace_id: what all logs of the jobs name; empty for the id of each job.
-        bring_url: fetches a source by its address; None where that is not allowed.
-        bring_path: fetches a source by its path on the server; None where that is not allowed.
         limit: the quota of the tenant.
     """
 
@@ -106,8 +102,6 @@ class Intake:
     blobs: BlobStore
     tenant: str = rows.DEFAULT_TENANT
     trace_id: str = ""
-    bring_url: Bring | None = None
-    bring_path: Bring | None = None
     limit: Limit | None = None
 
 
@@ -320,7 +314,8 @@ def _input(intake: Intake, graph: Pipeline, source: Source, place: _Place) -> In
     """Return the input of a job.
 
     Raises:
-        BadOption, EmptyText, NoSuchRecord: it names none or several, or one that is not there or not allowed.
+        BadOption, EmptyText, NoSuchRecord, AddressRefused: it names none or several, or one that is not there or not
+            allowed.
     """
     given = [name for name in ("file_id", "text", "url", "path", "blob") if getattr(source, name)]
     if len(given) != 1:
@@ -337,17 +332,9 @@ def _input(intake: Intake, graph: Pipeline, source: Source, place: _Place) -> In
         return InputFile(name=source.name or row.name, blob=Blob(row.sha256, row.size_bytes), **common)
     if source.blob is not None:
         return InputFile(name=source.name or "input", blob=source.blob, **common)
-    kind = given[0]
-    bring = intake.bring_url if kind == "url" else intake.bring_path
-    if bring is None:
-        raise BadOption(
-            f"This server takes no source by {kind}",
-            hint="Upload the file (POST /v1/files) and name its id, or let the operator allow it: docs/settings.md.",
-            param=f"source.{kind}",
-        )
-    with naming(f"source.{kind}"):
-        blob, name = bring(source.url or source.path)
-    return InputFile(name=source.name or name, blob=blob, **common)
+    with naming(f"source.{given[0]}"):
+        place = url_source(intake.settings, source.url) if source.url else path_source(intake.settings, source.path)
+    return InputFile(name=source.name or shown_name(place), elsewhere=place, **common)
 
 
 def _text(graph: Pipeline, text: str) -> str:

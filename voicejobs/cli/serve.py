@@ -25,7 +25,7 @@ DEFAULT_API_PORT = 8000
 
 @click.group(cls=Group)
 def serve() -> None:
-    """Run services: the REST service, workers, and the voice engine."""
+    """Run services: the REST service, workers, the voice engine, Flower."""
 
 
 @serve.command(
@@ -111,6 +111,33 @@ def engine(**given: Any) -> None:
     if given["allow_public"]:
         words.append("--allow-public")
     _become("voicejobs.rpc", words, settings)
+
+
+@serve.command(
+    "flower",
+    cls=Command,
+    epilog="\b\nExamples:\n  VOICEJOBS_FLOWER_AUTH_FILE=flower.auth voicejobs serve flower\n"
+    "  voicejobs serve flower --allow-anonymous --port 5556",
+)
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="0 takes a free one.")
+@click.option("--allow-anonymous", is_flag=True, help="Ask for no credentials; on loopback only.")
+@click.option("--allow-public", is_flag=True, help="Serve an address that others reach, in plain text.")
+@click.option("--url-prefix", default="", metavar="PATH", help="First part of all paths, behind a proxy.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while Flower answers.")
+def flower(**given: Any) -> None:
+    """Watch workers, queues and tasks with Flower, read-only.
+
+    Needs VOICEJOBS_BROKER_URL, and VOICEJOBS_FLOWER_AUTH or VOICEJOBS_FLOWER_AUTH_FILE with NAME:PASSWORD.
+    """
+    settings = current_settings()
+    if not settings.broker_url:
+        raise BadUsage("Flower watches a broker of its own", hint="Set VOICEJOBS_BROKER_URL.")
+    words = ["--address", given["address"], "--port", str(given["port"]), "--url-prefix", given["url_prefix"]]
+    words += [f"--{name}" for name in ("allow-anonymous", "allow-public") if given[name.replace("-", "_")]]
+    if given["ready_file"] is not None:
+        words += ["--ready-file", str(given["ready_file"].absolute())]
+    _become("voicejobs.flower", words, settings)
 
 
 @serve.command(

@@ -1,6 +1,7 @@
 """The frame around every task: take the lease, run the step, commit, send what follows; or say why not."""
 
 import logging
+import time
 import traceback as tracebacks
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -116,13 +117,16 @@ class _Committed:
 
 def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, Body]) -> _Committed | None:
     """Run the body under its lease; return what became ready, or None where the chain ends."""
+    began = time.monotonic()
     try:
         _demand_known_version(lease)
         _demand_memory(runtime)
         lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
-        return _commit(runtime, lease, product, bodies)
+        done = _commit(runtime, lease, product, bodies)
+        logger.info("step done", extra={"seconds": round(time.monotonic() - began, 4), "audio_s": product.audio_s})
+        return done
     except Interruption as reason:
         # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
         cause = hold.reason or reason
@@ -172,6 +176,7 @@ def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[st
         commits.finish(runtime.database, lease, product, owner=runtime.owner)
         runtime.blobs.remove_scratch(lease.job_id)
         runtime.ring()
+        logger.info("job succeeded", extra={"audio_s": product.audio_s})
         return _Committed()
     if product.audio_s is not None and product.audio_s < NOTED_AUDIO_S:
         product = replace(product, audio_s=None)
@@ -203,7 +208,7 @@ def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: Sequen
     if ours:
         # What Celery sends is known to the canvas, so that no chain of ours runs ahead of it, and begins none.
         rest = [replace(item, is_ready=False) if item.id == next_id else item for item in missing]
-        dispatch.send_missing(runtime.database, runtime.app, lease.job_id, rest, lease.pipeline)
+        dispatch.send_missing(runtime.database, runtime.app, lease, rest)
     if next_id is not None and len(ours) == len(ready):
         raise Ignore  # what comes next in this chain still waits for other inputs
 
@@ -289,3 +294,4 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
         return
     if final:
         runtime.blobs.remove_scratch(lease.job_id)
+        logger.warning("job failed", extra={"code": error.code})
