@@ -22,6 +22,7 @@ SECRETS = (
     "webhook_secret",
     "flower_auth",
     "server_key",
+    "api_engine_key",
 )
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
@@ -29,6 +30,7 @@ OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
     "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK", "WATCH",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""
