@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,12 @@ class EngineHost:
         with self._lock:
             pools = list(self._pools.values())
         return [pid for pool in pools for pid in pool.pids()]
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what each pool is, holds and counts."""
+        with self._lock:
+            pools = list(self._pools.values())
+        return [pool.figures() for pool in pools]
 
     def close(self) -> None:
         """End all engine processes within two seconds; calls in flight end with `ShuttingDown`."""
