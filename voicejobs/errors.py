@@ -5,12 +5,12 @@
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge
+    |   |   |   MessageTooLarge, TooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooLarge, TooSlow
+    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
@@ -163,6 +163,13 @@ class MessageTooLarge(InputError):
 
     code = "message_too_large"
     default_hint = "Send the recording in parts or as a stream, or raise VOICEJOBS_RPC_MAX_MESSAGE_BYTES on both sides."
+
+
+class TooLarge(InputError):
+    """What is sent to the service is larger than it takes."""
+
+    code = "too_large"
+    default_hint = "Send it as an upload in parts (/v1/uploads), or raise the limit of the service."
 
 
 class EmptyText(InputError):
@@ -372,13 +379,6 @@ class LengthMissing(Permanent):
 
     code = "length_missing"
     default_hint = "Send Content-Length."
-
-
-class TooLarge(Permanent):
-    """The body of a request is larger than its operation takes."""
-
-    code = "too_large"
-    default_hint = "Send less at once: large recordings go through uploads in parts."
 
 
 class TooSlow(Permanent):

@@ -17,7 +17,7 @@ OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY",
 )  # fmt: skip
 
 

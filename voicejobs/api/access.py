@@ -1,7 +1,7 @@
 """Who may call what: every route says `allow(scope)` or `public()`, and the app takes no other.
 
-The key is looked at before the first byte of a body is read (`bodies.py` asks for that), and again never: what was found
-stays with the request.
+The key is looked at before the first byte of a body is read (`bodies.py` asks for that), and never again: what was
+found stays with the request.
 """
 
 import asyncio
@@ -41,6 +41,11 @@ class Caller:
     name: str
     scopes: frozenset[str]
     limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def gauge_name(self) -> str:
+        """Return the name under which its requests are counted."""
+        return self.key_id or _OPEN_NAME
 
     def may(self, scope: str) -> bool:
         """Tell whether the caller has a scope."""
@@ -101,7 +106,7 @@ async def admit(connection: HTTPConnection, need: Need) -> Caller | None:
 
 def _count(scope: Any, context: Context, caller: Caller) -> None:
     """Count a request of a caller, and leave word for whoever ends it."""
-    name = caller.key_id or _OPEN_NAME
+    name = caller.gauge_name
     scope["voicejobs.standing"] = context.gauge.take(name, caller.limits)
     context.gauge.enter(name, caller.limits)
     scope["voicejobs.leave"] = lambda: context.gauge.leave(name)
@@ -159,12 +164,12 @@ def needs(app: FastAPI) -> Iterator[tuple[str, Any, Need | None]]:
     for context in iter_route_contexts(app.routes):
         route = context.original_route
         if isinstance(route, (APIRoute, APIWebSocketRoute)):
-            yield context.path or "", route.endpoint, _need_of(context)
+            yield context.path or "", route.endpoint, need_of(context)
         else:
             yield getattr(route, "path", repr(route)), getattr(route, "endpoint", None), None
 
 
-def _need_of(context: Any) -> Need | None:
+def need_of(context: Any) -> Need | None:
     """Return the need that the dependencies of a route tell, or those that these have."""
     waiting = list(context.dependant.dependencies)
     while waiting:

@@ -2,18 +2,20 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.middleware.cors import CORSMiddleware
 
 from voicejobs import __version__
-from voicejobs.api import health, problems
+from voicejobs.api import health, keys, openapi, problems, usage
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
-from voicejobs.api.headers import Envelope
+from voicejobs.api.headers import Envelope, words
 
-ROUTERS: tuple[APIRouter, ...] = (health.router,)
+ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router)
 """Every router of the service; each has its tag."""
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
@@ -48,10 +50,20 @@ def create_app(context: Context, *, loopback: bool = True) -> FastAPI:
         redoc_url=None,
     )
     app.state.context = context
+    app.openapi = partial(openapi.described, app)  # type: ignore[method-assign] # FastAPI's documented way
     problems.install(app)
     for router in ROUTERS:
         app.include_router(router)
     app.add_middleware(Bodies, context=context, needs=_required(app))
+    origins = list(words(context.settings.api_origins))
+    if origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=origins,
+            allow_methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"],
+            allow_headers=["*"],
+            expose_headers=["*", "x-request-id", "location", "link", "retry-after", "etag"],
+        )
     app.add_middleware(Envelope, context=context, loopback=loopback)
     return app
 

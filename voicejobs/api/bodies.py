@@ -1,7 +1,7 @@
 """Bodies of requests: nothing is read for a stranger, and never more than the route takes.
 
-Frameworks read a body before they ask who sends it. This layer asks first: when a route wants the first bytes, the caller
-is admitted, and what then comes is counted as it arrives, whatever Content-Length says.
+Frameworks read a body before they ask who sends it. This layer asks first: when a route wants the first bytes, the
+caller is admitted, and what then comes is counted as it arrives, whatever Content-Length says.
 """
 
 import asyncio

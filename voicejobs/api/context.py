@@ -11,6 +11,7 @@ from functools import partial
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 from fastapi import Depends
+from sqlalchemy import Connection
 from starlette.requests import HTTPConnection
 
 from voicejobs.api.keyring import KeyRing
@@ -18,6 +19,7 @@ from voicejobs.api.limits import Gauge
 from voicejobs.settings import Settings
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
+from voicejobs.store.quotas import Quota, require_room
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +100,19 @@ class Context:
         """Call what may block in a thread, with the fields that are bound to log lines here."""
         bound = partial(contextvars.copy_context().run, call, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, bound)
+
+    @property
+    def quota(self) -> Quota:
+        """Return what each tenant may have in the queue."""
+        return Quota(self.settings.api_tenant_jobs, self.settings.api_tenant_audio_s)
+
+    def require_room(self, connection: Connection, tenant: str, new_jobs: int = 0) -> None:
+        """Do nothing where a tenant, with the jobs that a transaction has inserted, is within its quota.
+
+        Raises:
+            QuotaReached: it is not; the transaction must not be committed.
+        """
+        require_room(connection, tenant, self.quota)
 
     def close(self) -> None:
         """End the threads and close the database."""

@@ -1,4 +1,4 @@
-"""The outermost layer: who is asked (Host), on whose behalf (Origin), under which trace id; and headers of every answer.
+"""The outermost layer: who is asked (Host), on whose behalf (Origin), under which trace id; headers of every answer.
 
 Whatever fails below ends here as a problem without a word of what was inside.
 """

@@ -281,7 +281,8 @@ class Guarded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take data; where a request begins on a connection that had others, wait for the rest of its headers."""
         super().data_received(data)
-        if self._waiting is None and self.cycle is not None and self.cycle.response_complete:
+        is_between = self.cycle is not None and self.cycle.response_complete
+        if is_between and (self._waiting is None or self._before is not self.cycle):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -292,6 +293,8 @@ class Guarded(H11Protocol):
 
     def _wait(self) -> None:
         """Look after a while whether a request has come."""
+        if self._waiting is not None:
+            self._waiting.cancel()
         if self.header_wait_s:
             self._before = self.cycle
             self._waiting = self.loop.call_later(self.header_wait_s, self._look)

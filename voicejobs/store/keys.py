@@ -1,8 +1,7 @@
 """API keys: `vj_<environment>_<id>_<secret>_<check>`, of which the database holds the id and a hash of the secret.
 
 The secret has 190 bits, so that one SHA-256 guards it as well as a slow hash would. The check is a CRC-32 of what
-stands before it: a key with a slip of the pen is refused without asking the database, and scanners of leaked secrets know
-one.
+stands before it: a key with a slip of the pen is refused without asking the database.
 """
 
 import json
@@ -209,6 +208,13 @@ def list_keys(database: Database, *, tenant: str | None = None) -> list[Key]:
         query = query.where(api_keys.c.tenant == tenant)
     with database.read() as connection:
         return [key_of(row) for row in connection.execute(query)]
+
+
+def state_of(database: Database, key: Key) -> str:
+    """Return `valid`, `expired` or `revoked`."""
+    if key.revoked_at is not None:
+        return "revoked"
+    return "valid" if key.expires_at is None or find_valid_key(database, key.id) else "expired"
 
 
 def revoke_key(database: Database, key_id: str, *, tenant: str | None = None) -> Key:
