@@ -9,16 +9,21 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from voicejobs import __version__
-from voicejobs.api import health, keys, openapi, problems, usage
+from voicejobs.api import health, keys, metrics, openapi, problems, usage
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope, words
 
-ROUTERS: tuple[APIRouter, ...] = (health.router, keys.router, usage.router, openapi.router)
+ROUTERS: tuple[APIRouter, ...] = (
+    health.router, metrics.router, keys.router, usage.router, openapi.router,
+)  # fmt: skip
 """Every router of the service; each has its tag."""
 
-COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (health.measure_lag,)
+COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
+    health.measure_lag,
+    metrics.keep_metrics,
+)
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
 

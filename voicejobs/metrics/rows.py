@@ -25,7 +25,7 @@ class Live:
 
     waiting: figures.Rows
     sent: figures.Rows
-    queues: figures.Rows
+    queues: Sequence[figures.Queue]
     running: figures.Rows
     recent: Any
     batches: figures.Rows
@@ -113,7 +113,7 @@ def of_queues(live: Live) -> Iterator[Metric]:
     yield gauge(
         "queue_oldest_seconds",
         "How long the oldest of them has waited.",
-        [({"queue": name}, max(0.0, queued[name].age_s) if name in queued else 0.0) for name in QUEUE_CLASSES],
+        [({"queue": name}, queued[name].age_s if name in queued else 0.0) for name in QUEUE_CLASSES],
     )
     yield gauge(
         "running_steps", "Step runs that workers hold.", [({"step": row.step}, row.steps) for row in live.running]

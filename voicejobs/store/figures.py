@@ -4,6 +4,7 @@ All but `ended` read what waits or runs through partial indexes, and cost the sa
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, case, func, or_, select, text
@@ -24,6 +25,7 @@ from voicejobs.store.schema import (
 from voicejobs.store.states import JobState, StepState
 
 RECENT_S = 60.0
+_IDS_AT_ONCE = 500
 _UNSENT, _SENT = text(qualified("jobs", UNSENT)), text(qualified("jobs", SENT))
 _CANCELLING = text(qualified("jobs", CANCELLING))
 _RUNNING = text(qualified("step_runs", RUNNING))
@@ -56,18 +58,32 @@ def sent_jobs(connection: Connection) -> Rows:
     return [*connection.execute(with_workers), *connection.execute(leaving)]
 
 
-def queues(connection: Connection) -> Rows:
-    """Return queue, number and age of the oldest in seconds of the step runs that wait for a worker to take them.
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """Hold how many step runs wait in a queue, and for how many seconds the oldest of them has."""
+
+    queue: str
+    steps: int
+    age_s: float
+
+
+def queues(connection: Connection) -> list[Queue]:
+    """Return the queues in which step runs wait for a worker to take them.
 
     Counted are those of jobs that were sent: the others wait in the outbox, whose length `waiting_jobs` tells.
     """
-    since = case((step_runs.c.created_at > jobs.c.sent_at, step_runs.c.created_at), else_=jobs.c.sent_at)
-    return connection.execute(
-        select(step_runs.c.queue, func.count().label("steps"), (now_s() - func.min(since)).label("age_s"))
-        .join(jobs, jobs.c.id == step_runs.c.job_id)
-        .where(_SENT, step_runs.c.state == StepState.QUEUED)
-        .group_by(step_runs.c.queue)
-    ).all()
+    sent = {row.id: row.sent_at for row in connection.execute(select(jobs.c.id, jobs.c.sent_at).where(_SENT))}
+    ids, since = list(sent), dict[str, list[float]]()
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        rows = connection.execute(
+            select(step_runs.c.queue, step_runs.c.job_id, step_runs.c.created_at).where(
+                step_runs.c.job_id.in_(ids[first : first + _IDS_AT_ONCE]), step_runs.c.state == StepState.QUEUED
+            )
+        )
+        for row in rows:  # a shard waits since it was made, what came with its job since that was sent
+            since.setdefault(row.queue, []).append(max(row.created_at, sent[row.job_id]))
+    now = connection.execute(select(now_s())).scalar_one() if since else 0.0
+    return [Queue(name, len(times), max(0.0, now - min(times))) for name, times in since.items()]
 
 
 def running_steps(connection: Connection) -> Rows:
