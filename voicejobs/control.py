@@ -16,7 +16,7 @@ from voicejobs.store import jobs as rows
 from voicejobs.store import retry as again
 from voicejobs.store.database import Database
 from voicejobs.store.leases import dump
-from voicejobs.store.paths import UNREAD, decode_path, encode_path
+from voicejobs.store.paths import BLOB, UNREAD, decode_path, encode_path
 from voicejobs.store.retry import RETRIABLE_JOB
 from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
@@ -146,8 +146,8 @@ def _contents(found: Sequence[Any]) -> Iterator[tuple[str, Content | InputError]
     """Read the inputs of which nothing is known, since they were refused, and those that were mended or changed."""
     for row in found:
         source = json.loads(row.source)
-        if source.get("artifact") or source.get(UNREAD):
-            continue  # a text that was given with the job is what it was; what nobody has read its worker reads
+        if source.get("artifact") or source.get(BLOB) or source.get(UNREAD):
+            continue  # a text that was given with the job, or a blob, is what it was; what is unread its worker reads
         if row.input_sha256 is None or _has_changed(decode_path(source), source):
             yield row.id, _read(decode_path(source), row.source_name)
 

@@ -5,17 +5,17 @@
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
     |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge, TooLarge
+    |   |   |   MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
     |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
     |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow
+    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow, BadSignature
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
+    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -184,6 +184,27 @@ class BadText(InputError):
 
     code = "bad_text"
     default_hint = "Save the text as UTF-8."
+
+
+class AddressRefused(InputError):
+    """A URL or a path may not be asked for: it is not on the lists of the operator, or not public."""
+
+    code = "address_refused"
+    default_hint = "docs/settings.md lists what allows it."
+
+
+class SourceRefused(InputError):
+    """The server that a URL names does not give what lies there."""
+
+    code = "source_refused"
+    default_hint = "Check the URL in a browser; upload the file instead if it needs a login."
+
+
+class SourceTooLarge(InputError):
+    """What lies at a URL is larger than is taken."""
+
+    code = "source_too_large"
+    default_hint = "Upload the file in parts, or raise VOICEJOBS_SOURCE_URL_MAX_BYTES."
 
 
 class OutputExists(Permanent):
@@ -395,6 +416,13 @@ class NotServed(Permanent):
     default_hint = "Ask a server that has such an engine; GetInfo tells what this one has."
 
 
+class BadSignature(Permanent):
+    """A message to a webhook was not signed with the secret that it is checked by."""
+
+    code = "bad_signature"
+    default_hint = "Check the secret and that the body is taken byte by byte; after a rotation take the new secret."
+
+
 class Poison(Permanent):
     """The processes that worked on a job died under it too often."""
 
@@ -449,6 +477,13 @@ class StepTimeout(Transient):
     default_hint = "It is tried again; if it stays, raise VOICEJOBS_STEP_FACTOR or look at the load of the machine."
 
 
+class AddressUnavailable(Transient):
+    """The server that a URL names does not answer, or not now."""
+
+    code = "address_unavailable"
+    default_hint = "Check that the server runs and can be reached from here; it is tried again."
+
+
 class QueueFull(Transient):
     """More jobs wait than the installation takes."""
 
@@ -479,6 +514,13 @@ class OutOfMemory(Transient):
     default_hint = "Use a smaller model, or fewer engine processes (VOICEJOBS_ENGINE_PROCESSES)."
 
 
+class MemoryLow(Transient):
+    """A worker or a service holds as much memory as it may, and begins nothing until it holds less."""
+
+    code = "memory_low"
+    default_hint = "Work goes on by itself once memory is given back; raise VOICEJOBS_MAX_MEMORY_BYTES if it never is."
+
+
 class DiskFull(Transient):
     """The disk is full."""
 
@@ -498,6 +540,13 @@ class DatabaseUnavailable(Transient):
 
     code = "database_unavailable"
     default_hint = "Check VOICEJOBS_DATABASE_URL and that the server runs."
+
+
+class ServerUnreachable(Transient):
+    """A voicejobs service does not answer, or answers that it cannot work now."""
+
+    code = "server_unreachable"
+    default_hint = "Check its address (--server, VOICEJOBS_SERVER_URL) and that it runs, then run the command again."
 
 
 class StackUnavailable(Transient):

@@ -12,7 +12,7 @@ from voicejobs.messages import CPU
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
-from voicejobs.store.states import JobState, StepState
+from voicejobs.store.states import STARTABLE_JOB, JobState, StepState
 
 DEAD = "dead"
 """Stands for a state in `list_jobs`."""
@@ -165,6 +165,14 @@ def succeeded_targets(database: Database, targets: Sequence[str]) -> set[str]:
     query = select(jobs.c.target).where(jobs.c.target.in_(targets), jobs.c.state == JobState.SUCCEEDED)
     with database.read() as connection:
         return set(connection.execute(query).scalars())
+
+
+def sources_of(database: Database, target: str) -> set[str]:
+    """Return the paths of the inputs whose jobs deliver, or have delivered, to a target (as `jobs.target` has it)."""
+    states = (*STARTABLE_JOB, JobState.SUCCEEDED)
+    query = select(jobs.c.source).where(jobs.c.target == target, jobs.c.state.in_(states))
+    with database.read() as connection:
+        return {decode_path(json.loads(source)) for source in connection.execute(query).scalars()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,25 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "rpc_keys", "openai_key", "remote_key", "flower_auth")
+SECRETS = (
+    "broker_url",
+    "database_url",
+    "rpc_keys",
+    "openai_key",
+    "remote_key",
+    "webhook_secret",
+    "flower_auth",
+    "server_key",
+)
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK", "WATCH",
 )  # fmt: skip
+_OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
+"""Settings begin with the name of this command, too: what is neither is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +48,8 @@ class Settings:
         step_base_s: seconds that a step may take whatever its audio.
         step_factor: further seconds that it may take for each second of its audio.
         stall_s: seconds that a worker may stand still before it ends itself; 0 for ever.
+        max_memory_bytes: memory that a worker or the voice engine may hold with its processes and still begin work; 0
+            for any.
         disk_floor_bytes: free bytes in the state folder below which no further job is begun.
         max_queued_jobs: jobs that may wait before submissions are refused; 0 for no limit.
         max_audio_s: longest decoded audio of one file, in seconds.
@@ -84,8 +97,27 @@ class Settings:
         remote_key: key that it asks for; empty for none.
         remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
         remote_timeout_s: seconds in which it must have answered one window or sentence.
+        source_url_enabled: whether inputs may be named by URL.
+        source_url_hosts: hosts that such URLs may name, with commas between; `*.example.org` for those below a name,
+            `*` for any; empty allows none.
+        source_url_http: whether they may be http, too.
+        source_url_ports: ports that they may name, with commas between; `*` for any.
+        source_url_networks: networks that are not public and may be asked all the same, as `10.1.0.0/16`.
+        source_url_max_bytes: most bytes that are taken from one.
+        source_url_timeout_s: seconds in which all of it must have come.
+        source_path_roots: folders whose files may be named by path, with commas between; empty allows none.
+        webhook_secret: what the secrets of webhooks are derived from; empty for one in the state folder.
+        webhook_hosts: hosts that webhooks may name, as in `source_url_hosts`; any by default.
+        webhook_http: whether they may be http, too.
+        webhook_ports: ports that they may name, with commas between; `*` for any.
+        webhook_networks: networks that are not public and may be told all the same, as `10.1.0.0/16`.
+        webhook_timeout_s: seconds in which a receiver must have answered.
         flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
         otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
+        server_url: voicejobs service that commands with `--server` talk to, as `https://host:8000`.
+        server_key: API key for it; empty for none.
+        server_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        server_wait_s: seconds for which a command goes on trying when the service does not answer any more.
     """
 
     state_dir: Path
@@ -99,6 +131,7 @@ class Settings:
     step_base_s: float = 900.0
     step_factor: float = 60.0
     stall_s: float = 600.0
+    max_memory_bytes: int = 0
     disk_floor_bytes: int = 500_000_000
     max_queued_jobs: int = 0
     max_audio_s: float = 48 * 3600.0
@@ -145,8 +178,26 @@ class Settings:
     remote_key: str = field(default="", repr=False)
     remote_ca_file: str = ""
     remote_timeout_s: float = 300.0
+    source_url_enabled: bool = False
+    source_url_hosts: str = ""
+    source_url_http: bool = False
+    source_url_ports: str = "80,443"
+    source_url_networks: str = ""
+    source_url_max_bytes: int = 2 << 30
+    source_url_timeout_s: float = 600.0
+    source_path_roots: str = ""
+    webhook_secret: str = field(default="", repr=False)
+    webhook_hosts: str = "*"
+    webhook_http: bool = False
+    webhook_ports: str = "80,443"
+    webhook_networks: str = ""
+    webhook_timeout_s: float = 15.0
     flower_auth: str = field(default="", repr=False)
     otel_endpoint: str = ""
+    server_url: str = ""
+    server_key: str = field(default="", repr=False)
+    server_ca_file: str = ""
+    server_wait_s: float = 120.0
 
     @classmethod
     def from_env(
@@ -237,6 +288,8 @@ def inherited_environment() -> dict[str, str]:
 def is_of_the_command_line(variable: str) -> bool:
     """Tell whether a variable with our prefix is read by the command line: it sets an option, and no setting."""
     name = variable.removeprefix(PREFIX)
+    if name.startswith("WEBHOOK_"):
+        return name.startswith(_OPTIONS_OF_WEBHOOK)
     return name in OF_THE_COMMAND_LINE or name.startswith(tuple(f"{command}_" for command in COMMANDS))
 
 

@@ -95,13 +95,13 @@ def printable(path: str | os.PathLike[str]) -> str:
     return os.fsencode(path).decode("utf-8", "replace")
 
 
-def look_at(path: str | os.PathLike[str]) -> Look:
-    """Read the head of a regular file.
+def look_at(path: str | os.PathLike[str], name: str = "") -> Look:
+    """Read the head of a regular file, which messages call `name`, or by its path.
 
     Raises:
         NotFound, Unreadable, EmptyFile: as their names say.
     """
-    name = printable(path)
+    name = name or printable(path)
     try:
         # O_NONBLOCK: opening a fifo would wait for its writer for ever.
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

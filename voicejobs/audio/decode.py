@@ -52,6 +52,7 @@ class DecodeOptions:
         max_bytes: most bytes of decoded PCM, over all channels; None sets no limit of its own.
         memory_bytes: address space of the decoder process.
         stall_timeout_s: seconds without any decoded audio after which the decoder counts as hung.
+        name: how messages call the recording; empty for its path.
     """
 
     channels: ChannelMode = "mix"
@@ -59,6 +60,11 @@ class DecodeOptions:
     max_bytes: int | None = None
     memory_bytes: int = 1 << 30
     stall_timeout_s: float = 60.0
+    name: str = ""
+
+    def named(self, path: str | os.PathLike[str]) -> str:
+        """Return how messages call the recording at `path`."""
+        return self.name or accept.printable(path)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -111,8 +117,8 @@ def decode(path: str | os.PathLike[str], options: DecodeOptions) -> "Iterator[De
     Raises:
         NotFound, Unreadable, EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, BadOption: as their names say.
     """
-    name = accept.printable(path)
-    look = accept.look_at(path)
+    name = options.named(path)
+    look = accept.look_at(path, name)
     with opened(path, name, look) as container:
         stream = choose_stream(container, name)
         if container.format.name == "gsm":

@@ -196,7 +196,8 @@ def _print_story(story: dict[str, Any]) -> None:
     for step in story["steps"]:
         _print_step(step)
     for output in story["outputs"]:
-        click.echo(f"  output    {output['format']}  {display_name(decode_path(output))}  {output['size']} bytes")
+        place = output["artifact"] if "artifact" in output else display_name(decode_path(output))
+        click.echo(f"  output    {output['format']}  {place}  {output['size']} bytes")
 
 
 def _print_step(step: dict[str, Any]) -> None:

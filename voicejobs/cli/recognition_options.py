@@ -6,19 +6,13 @@ from typing import Any, TypeVar
 
 import click
 
+from voicejobs.choices import detector_hash, english_only, wants_words
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
-from voicejobs.cli.engine_choice import engine_and_model
+from voicejobs.cli.engine_choice import engine_and_model, fetching
 from voicejobs.cli.option_types import Stretch
-from voicejobs.engines.base import EngineSpec
 from voicejobs.engines.devices import gpu_count
-from voicejobs.engines.registry import engine_class
-from voicejobs.errors import BadOption
-from voicejobs.formats import RenderOptions, needs_words
-from voicejobs.models.catalogue import model_of
-from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
-from voicejobs.models.pull import ensure
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import PREPARE, RECOGNISE
 
@@ -287,26 +281,11 @@ def pipeline_options(
     }
     detector = {
         "vad_engine": flags["vad_engine"],
-        "vad_model_sha256": _detector_hash(settings, flags, tell, fetch=fetch),
+        "vad_model_sha256": detector_hash(
+            settings, flags["vad_engine"], fetch=fetching(settings, tell) if fetch else None
+        ),
     }
     return PREPARE.options({**_preparing(flags), **detector}), RECOGNISE.options(recognise)
-
-
-def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> str:
-    """Return the hash of the detector's model, fetched if asked for; empty for one that needs none from the catalogue.
-
-    Raises:
-        BadOption: the engine does something else.
-        UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
-    """
-    engine = flags["vad_engine"]
-    facts = engine_class(engine).facts(EngineSpec(engine))
-    if facts.kind != "vad":
-        raise BadOption(f"The engine {engine!r} does not detect speech", hint="Take silero, or leave it out.")
-    if not facts.needs_model:
-        return ""
-    entry = chosen(model_of(engine).name, settings)
-    return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:
@@ -324,7 +303,7 @@ def option_warnings(flags: Mapping[str, Any]) -> list[str]:
 
 def _check_together(settings: Settings, flags: Mapping[str, Any]) -> None:
     """Refuse what cannot work, before anything is fetched or done."""
-    english = flags["engine"] == "whisper" and flags["model"].partition("@")[0].endswith(".en")
+    english = english_only(flags["engine"], flags["model"])
     language = flags["language"]
     if english and language not in {None, "auto", "en"}:
         raise click.UsageError(
@@ -416,6 +395,4 @@ def _wants_words(flags: Mapping[str, Any], formats: Sequence[str]) -> bool:
     """Tell whether words get times: as the user says, else where a format is better with them."""
     if flags["word_timestamps"] is not None:
         return bool(flags["word_timestamps"])
-    profile = flags.get("subtitle_profile")
-    options = RenderOptions(subtitle_profile=profile) if profile else RenderOptions()
-    return any(needs_words(name, options) for name in formats)
+    return wants_words(formats, {"subtitle_profile": flags.get("subtitle_profile")})

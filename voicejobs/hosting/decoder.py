@@ -22,7 +22,6 @@ from typing import Any, Self
 import numpy as np
 
 from voicejobs import logs
-from voicejobs.audio.accept import printable
 from voicejobs.audio.decode import ChannelMode, DecodedInfo, DecodeOptions
 from voicejobs.audio.types import Pcm
 from voicejobs.errors import Cancelled, DecoderCrash, DecoderTimeout, ExtraMissing, error_from_json
@@ -64,13 +63,14 @@ class Decoder:
         self._zygote: _Zygote | None = None
         self._ids = itertools.count(1)
 
-    def options(self, channels: ChannelMode = "mix") -> DecodeOptions:
-        """Return options with the limits of the settings."""
+    def options(self, channels: ChannelMode = "mix", *, name: str = "") -> DecodeOptions:
+        """Return options with the limits of the settings; messages call the recording `name`, or by its path."""
         return DecodeOptions(
             channels=channels,
             max_audio_s=self._settings.max_audio_s,
             max_bytes=self._settings.max_decoded_bytes,
             memory_bytes=self._settings.decode_memory_bytes,
+            name=name,
         )
 
     def start(self) -> None:
@@ -130,7 +130,7 @@ class Decoder:
                 stream.close()
                 stream = self._start_stream(absolute, chosen, cancelled)
                 if not stream.read_info():
-                    raise DecoderCrash(f"{printable(absolute)}: no decoder process could be started")
+                    raise DecoderCrash(f"{chosen.named(absolute)}: no decoder process could be started")
             yield stream
         finally:
             stream.close()
@@ -141,7 +141,7 @@ class Decoder:
         message = {"decode": decode_id, "path": path, "options": options.to_json(), "trace_id": logs.bound("trace_id")}
         (data_in, data_out), (report_in, report_out) = _two_pipes()
         try:
-            zygote = self._send(message, (data_out, report_out))
+            zygote = self._send(message, (data_out, report_out), options.named(path))
         except BaseException:
             os.close(data_in)
             os.close(report_in)
@@ -151,8 +151,8 @@ class Decoder:
             os.close(report_out)
         return DecodeStream(path, options, cancelled, _Link(zygote, decode_id, data_in, report_in))
 
-    def _send(self, message: dict[str, Any], fds: tuple[int, ...]) -> "_Zygote":
-        """Send a request to the zygote that runs, or else to a new one."""
+    def _send(self, message: dict[str, Any], fds: tuple[int, ...], name: str) -> "_Zygote":
+        """Send a request about the recording `name` to the zygote that runs, or else to a new one."""
         with self._lock:
             for _ in range(2):
                 zygote = self._running()
@@ -163,7 +163,7 @@ class Decoder:
                     self._zygote = None
                 else:
                     return zygote
-        raise DecoderCrash(f"{printable(message['path'])}: the decoder process takes no request")
+        raise DecoderCrash(f"{name}: the decoder process takes no request")
 
     def _running(self) -> "_Zygote":
         """Return the zygote, started anew where it is gone; the lock is held."""
@@ -312,7 +312,7 @@ class DecodeStream:
     info: DecodedInfo
 
     def __init__(self, path: str, options: DecodeOptions, cancelled: Callable[[], bool], link: _Link) -> None:
-        self._name = printable(path)
+        self._name = options.named(path)
         self._options = options
         self._cancelled = cancelled
         self._link: _Link | None = link

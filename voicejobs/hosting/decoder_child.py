@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from voicejobs.audio.accept import printable
 from voicejobs.audio.decode import DecodeOptions, decode
 from voicejobs.errors import DecoderCrash, Internal, VoicejobsError
 from voicejobs.hosting.decoder_wire import FRAME, HEADER, PCM, TRAILER
@@ -74,7 +73,7 @@ class _Output:
         except BrokenPipeError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it must reach the worker with the file's name
-            text = f"{printable(self._path)}: decoding failed ({type(error).__name__}: {error})"
+            text = f"{self._options.named(self._path)}: decoding failed ({type(error).__name__}: {error})"
             trailer = {"error": Internal(text).to_json()}
         self._send_json(TRAILER, trailer)
 
@@ -105,7 +104,7 @@ class _Output:
     def _out_of_memory(self) -> DecoderCrash:
         """Return the error for a file that needs more memory than a decoder may have."""
         return DecoderCrash(
-            f"{printable(self._path)}: decoding needs more than {self._options.memory_bytes} bytes of memory",
+            f"{self._options.named(self._path)}: decoding needs more than {self._options.memory_bytes} bytes of memory",
             hint="Convert the recording with another program, or raise VOICEJOBS_DECODE_MEMORY_BYTES.",
             limit_bytes=self._options.memory_bytes,
         )

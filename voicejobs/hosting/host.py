@@ -144,6 +144,10 @@ class EngineHost:
             pools = list(self._pools.values())
         return [pool.figures() for pool in pools]
 
+    def end_idle(self) -> None:
+        """End every engine process that does nothing at this moment; the next call starts one."""
+        self._sweep(0.0)
+
     def close(self) -> None:
         """End all engine processes within two seconds; calls in flight end with `ShuttingDown`."""
         with self._lock:
@@ -178,12 +182,12 @@ class EngineHost:
                 raise BadOption(f"engine {spec.engine!r} is a {pool.kind}, not a {kind}")
             return pool
 
-    def _sweep(self) -> None:
-        """End idle processes."""
+    def _sweep(self, idle_s: float | None = None) -> None:
+        """End the processes that were idle for `idle_s` seconds, by default as the settings say."""
         with self._lock:
             pools = list(self._pools.values())
         for pool in pools:
-            pool.sweep(self._settings.engine_idle_s)
+            pool.sweep(self._settings.engine_idle_s if idle_s is None else idle_s)
 
 
 def process_count(spec: EngineSpec, facts: EngineFacts, wanted: int = 0) -> int:

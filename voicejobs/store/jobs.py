@@ -429,18 +429,22 @@ _ARTIFACT = insert(artifacts).values(
 
 @dataclass(frozen=True, slots=True)
 class NewArtifact:
-    """Describe an artifact; `data` is None where the bytes lie in the blob store."""
+    """Describe an artifact; `data` is None where the bytes lie in the blob store.
+
+    Its id is a new one unless it was given, so that outputs can name it before it is inserted.
+    """
 
     kind: str
     sha256: str
     size_bytes: int
     data: bytes | None
     meta: Mapping[str, Any]
+    id: str = ""
 
 
 def insert_artifact(connection: Connection, job_id: str, step_run_id: str, artifact: NewArtifact) -> str:
     """Insert an artifact and return its id."""
-    artifact_id = new_id("art")
+    artifact_id = artifact.id or new_id("art")
     connection.execute(
         _ARTIFACT,
         {

@@ -11,6 +11,9 @@ HASH8 = "\0hash8\0"
 UNREAD = "unread"
 """Marks the source of a job whose input nobody has read yet: its worker does so, and notes size, time and hash."""
 
+BLOB = "blob"
+"""Names the blob of a source that lies in no file of its own, by its SHA-256."""
+
 
 def encode_path(path: str | os.PathLike[str]) -> dict[str, str]:
     """Return JSON values that keep every byte of `path`, which must be absolute."""

@@ -20,6 +20,7 @@ from voicejobs.errors import (
     Internal,
     Interruption,
     LeaseLost,
+    MemoryLow,
     Permanent,
     ShuttingDown,
     VoicejobsError,
@@ -37,13 +38,13 @@ from voicejobs.tasks.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable)
+NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow)
 """Errors that are no fault of the job: it waits and comes again, however often."""
 
 MAX_ERROR_TRACE_CHARS = 8000
 
 UNBURNT_DELAY_S = 10.0
-"""Time between two looks whether the disk has space again."""
+"""Time between two looks whether the disk has space again, or the worker memory."""
 
 NOTED_AUDIO_S = 30.0
 """Recordings from this length on have it noted before their job ends, for those who watch."""
@@ -119,6 +120,7 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
     began = time.monotonic()
     try:
         _demand_known_version(lease)
+        _demand_memory(runtime)
         lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
@@ -162,6 +164,16 @@ def _demand_known_version(lease: Lease) -> None:
     """
     if not _knows(lease):
         raise ShuttingDown(f"This worker does not know version {lease.step_version} of the step {lease.step!r}")
+
+
+def _demand_memory(runtime: Runtime) -> None:
+    """Begin no step while this worker holds as much memory as it may: it is for another worker, or for later.
+
+    Raises:
+        MemoryLow: it does; no attempt is burnt.
+    """
+    if runtime.memory.reason:
+        raise MemoryLow(f"The worker {runtime.place.worker} begins no step: {runtime.memory.reason}")
 
 
 def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[str, Body]) -> _Committed:

@@ -18,14 +18,15 @@ from voicejobs.audio.pcm import read_window
 from voicejobs.audio.types import Segment, Span, Transcript
 from voicejobs.errors import AudioGone, EmptyText, Internal, NotFound
 from voicejobs.formats import RenderOptions, render
+from voicejobs.formats.media_types import media_type
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.join import Joiner, JoinOptions, Meter, Take, louder
 from voicejobs.steps.lines import Line
 from voicejobs.steps.registry import JOIN, SYNTHESISE
 from voicejobs.steps.speak import verify_options
 from voicejobs.store import artifacts
-from voicejobs.store.blobs import map_os_error, sync_folder
-from voicejobs.store.jobs import NewResult
+from voicejobs.store.blobs import BlobStore, map_blob_error, map_os_error, sync_folder
+from voicejobs.store.jobs import NewArtifact, NewResult
 from voicejobs.store.leases import Lease
 from voicejobs.store.paths import decode_path, encode_path
 from voicejobs.tasks.base import Product
@@ -63,18 +64,18 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
 
 
 def _from_known(runtime: Runtime, lease: Lease, hold: Hold, options: Mapping[str, Any]) -> Product:
-    """Write other files of a sound that an earlier job has written.
+    """Write other files of a sound that an earlier job has written, or kept.
 
     Raises:
         AudioGone: its file is not there any more, or another one: then everything is spoken.
     """
     known = lease.inputs["sound"]
-    path = Path(decode_path(known))
     try:
+        path = runtime.blobs.raw_path(known["sha256"]) if "artifact" in known else Path(decode_path(known))
         with path.open("rb") as file:
             same = file_digest(file, "sha256").hexdigest() == known["sha256"]
         rate_hz, samples, _ = encode.read_wav(path)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, NotFound) as error:
         raise AudioGone(f"The sound of {lease.source['name']} is gone") from error
     if not same:
         raise AudioGone(f"The sound of {lease.source['name']} was changed")
@@ -100,8 +101,13 @@ def _product(
     sound: "_Sound",
     warnings: Sequence[Mapping[str, Any]],
 ) -> Product:
-    """Write the files, and return what the step leaves behind."""
-    files = _write(lease, options, transcript, sound) if options["target"] else []
+    """Write the files, or keep them as artifacts where they have no place; return what the step leaves behind."""
+    kept: list[NewArtifact] = []
+    if options["target"]:
+        files = _write(lease, options, transcript, sound)
+    else:
+        kept = _keep(runtime.blobs, options, transcript, sound)
+        files = [_named(artifact) for artifact in kept]
     artifact = runtime.blobs.store(transcript.dump(), "captions", {"type": "application/json"})
     result = NewResult(
         result_key=lease.result_key or "",
@@ -115,7 +121,7 @@ def _product(
         output={"files": files, "warnings": list(warnings)},
         audio_s=transcript.duration_s,
         progress_s=transcript.duration_s,
-        artifacts=[artifact],
+        artifacts=[artifact, *kept],
         result=result,
         files=files,
     )
@@ -242,11 +248,11 @@ def _write(lease: Lease, options: Mapping[str, Any], transcript: Transcript, sou
     files = [_file(stem, name, encode.extension(name), lease) for name in options["formats"]]
     captions = [_file(stem, name, formats.extension(name), lease) for name in options["captions"]]
     try:
-        _encode(files, sound)
+        _encode(files, sound, mode=file_mode())
         chosen = RenderOptions.from_json(options["render"])
         for one in captions:
             data = render(transcript, one.format, chosen)
-            with _created(one.part) as file:
+            with _created(one.part, file_mode()) as file:
                 file.write(data)
             one.sha256, one.size = sha256(data).hexdigest(), len(data)
         for one in (*files, *captions):
@@ -263,6 +269,46 @@ def _write(lease: Lease, options: Mapping[str, Any], transcript: Transcript, sou
     return [one.described() for one in (*files, *captions)]
 
 
+def _keep(blobs: BlobStore, options: Mapping[str, Any], transcript: Transcript, sound: _Sound) -> list[NewArtifact]:
+    """Keep the sound in each format, and the captions, as artifacts that hold them as they are.
+
+    Raises:
+        DiskFull, OutputUnwritable: as their names say.
+    """
+    files: list[_File] = []
+    try:
+        for name in options["formats"]:
+            path = blobs.work_file()
+            files.append(_File(name, path, path))
+        _encode(files, sound, mode=0o600)
+        kept = [
+            blobs.store_raw(
+                one.part, "sound", {**_kind(one.format), "rate_hz": encode.encoded_rate_hz(one.format, sound.rate_hz)}
+            )
+            for one in files
+        ]
+    except OSError as error:
+        raise map_blob_error(error) from error
+    finally:
+        for one in files:
+            one.part.unlink(missing_ok=True)
+    chosen = RenderOptions.from_json(options["render"])
+    return kept + [
+        blobs.store_plain(render(transcript, name, chosen), "subtitles", _kind(name)) for name in options["captions"]
+    ]
+
+
+def _kind(name: str) -> dict[str, object]:
+    """Return what an artifact says of its bytes."""
+    return {"format": name, "type": media_type(name)}
+
+
+def _named(artifact: NewArtifact) -> dict[str, Any]:
+    """Return what the job says of a file that is an artifact."""
+    size, digest = artifact.size_bytes, artifact.sha256
+    return {"format": artifact.meta["format"], "artifact": artifact.id, "sha256": digest, "size": size}
+
+
 def _file(stem: str, name: str, ending: str, lease: Lease) -> _File:
     """Return an output with the temporary name of this claim; what earlier ones have left is removed."""
     path = Path(stem + ending)
@@ -273,7 +319,8 @@ def _file(stem: str, name: str, ending: str, lease: Lease) -> _File:
 class _created:  # noqa: N801 - used like a function
     """Create a file for the time of a block; its bytes are on the disk after it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mode: int) -> None:
+        self._mode = mode
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(descriptor, "w+b")
@@ -285,14 +332,14 @@ class _created:  # noqa: N801 - used like a function
         with self._file:
             if kind is None:
                 self._file.flush()
-                os.fchmod(self._file.fileno(), file_mode())
+                os.fchmod(self._file.fileno(), self._mode)
                 os.fsync(self._file.fileno())
 
 
-def _encode(files: Sequence[_File], sound: _Sound) -> None:
-    """Encode the sound into all files in one pass."""
+def _encode(files: Sequence[_File], sound: _Sound, *, mode: int) -> None:
+    """Encode the sound into all files in one pass; they get these permissions."""
     with ExitStack() as stack:
-        sinks = [stack.enter_context(_created(one.part)) for one in files]
+        sinks = [stack.enter_context(_created(one.part, mode)) for one in files]
         encoders = [
             Encoder(sink, one.format, sound.rate_hz, sound.samples) for one, sink in zip(files, sinks, strict=True)
         ]

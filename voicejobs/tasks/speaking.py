@@ -24,9 +24,8 @@ from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
-from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
-from voicejobs.tasks.inputs import check_unchanged
+from voicejobs.tasks.inputs import check_not_replaced, opened_path
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
@@ -110,12 +109,11 @@ def _source(runtime: Runtime, lease: Lease) -> bytes:
     """
     if lease.source.get("artifact"):
         return artifacts.load_kind(runtime.database, runtime.blobs, lease.job_id, str(lease.source["artifact"]))
-    path = decode_path(lease.source)
-    check_unchanged(path, lease.source)
+    path = opened_path(runtime.blobs, lease.source)
     if lease.source["size"] > MAX_TEXT_BYTES:
         raise TooLong(f"{lease.source['name']} has more than {MAX_TEXT_BYTES // 1_000_000} MB of text")
     data = Path(path).read_bytes()
-    check_unchanged(path, lease.source)
+    check_not_replaced(path, lease.source)
     return data
 
 

@@ -23,10 +23,9 @@ from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
-from voicejobs.store.paths import decode_path
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
-from voicejobs.tasks.inputs import check_not_replaced, check_unchanged
+from voicejobs.tasks.inputs import check_not_replaced, name_of, opened_path
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
 from voicejobs.units import samples_to_seconds
@@ -43,10 +42,9 @@ PROGRESS_EVERY_S = 60.0
 
 def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Decode the input into the job's scratch folder and plan the windows of each channel."""
-    path = decode_path(lease.source)
-    check_unchanged(path, lease.source)
+    path = opened_path(runtime.blobs, lease.source)
     wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
-    options = runtime.decoder.options(channels=wanted["channels"])
+    options = runtime.decoder.options(channels=wanted["channels"], name=name_of(lease.source))
     detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []
