@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from voicejobs import logs
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import VoicejobsError
@@ -45,6 +46,7 @@ class Request:
         self.lane: Lane = turn.lane
         self.since = now
         self.age = (turn.since, now)
+        self.trace_id: str = logs.bound("trace_id") or ""
         self.waiting = deque(Item(self, index, work) for index, work in enumerate(works))
         self.error: VoicejobsError | None = None
         self.done = threading.Event()

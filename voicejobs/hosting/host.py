@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,12 @@ class EngineHost:
         with self._lock:
             pools = list(self._pools.values())
         return [pid for pool in pools for pid in pool.pids()]
+
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what each pool is, holds and counts."""
+        with self._lock:
+            pools = list(self._pools.values())
+        return [pool.figures() for pool in pools]
 
     def end_idle(self) -> None:
         """End every engine process that does nothing at this moment; the next call starts one."""
