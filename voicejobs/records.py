@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
 
 from voicejobs import formats
 from voicejobs.audio import encode
@@ -100,7 +100,7 @@ def no_such(what: str, wanted: str) -> NoSuchRecord:
     return NoSuchRecord(f"There is no {what} {wanted!r}", hint=f"The list of its kind shows each {what} there is.")
 
 
-def job_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+def job_records(connection: Connection, rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the records of jobs, with how far they are and what they have left behind."""
     ids = [row.id for row in rows]
     progress = progress_of(connection, ids)
@@ -112,11 +112,13 @@ def job_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict[s
     ]
 
 
-def _job_record(row: Row[Any], progress: Progress, kept: Sequence[Row[Any]], result: Any, now: float) -> dict[str, Any]:
+def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, now: float) -> dict[str, Any]:
     """Return one record."""
     options, source = json.loads(row.options), json.loads(row.source)
     request = json.loads(row.request) if row.request else {}
-    engine = next((options[node.name] for node in pipeline(row.pipeline).nodes if node.step in _ENGINE_STEPS), {})
+    engine: dict[str, Any] = next(
+        (options[node.name] for node in pipeline(row.pipeline).nodes if node.step in _ENGINE_STEPS), {}
+    )
     return {
         "id": row.id,
         "object": "job",
@@ -150,7 +152,7 @@ def _job_record(row: Row[Any], progress: Progress, kept: Sequence[Row[Any]], res
     }
 
 
-def _progress_record(row: Row[Any], progress: Progress, now: float) -> dict[str, Any]:
+def _progress_record(row: Any, progress: Progress, now: float) -> dict[str, Any]:
     """Return how far a job is in numbers; what is not known is null."""
     total_s = row.audio_s
     done_s = total_s or 0.0 if row.state == JobState.SUCCEEDED else progress.done_s
@@ -184,14 +186,14 @@ def error_record(text: str | None) -> dict[str, Any] | None:
     }
 
 
-def _usage(row: Row[Any], result: Any) -> dict[str, Any] | None:
+def _usage(row: Any, result: Any) -> dict[str, Any] | None:
     """Return what a job is counted by: seconds of audio, and words."""
     if row.audio_s is None:
         return None
     return {"type": "duration", "seconds": round(row.audio_s, 3), **({} if result is None else {"words": result.words})}
 
 
-def _results_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, Row[Any]]:
+def _results_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, Any]:
     """Return language and words of the results of jobs."""
     query = select(results.c.job_id, results.c.language, results.c.words).where(results.c.job_id.in_(job_ids))
     return {row.job_id: row for row in connection.execute(query)}
@@ -199,7 +201,7 @@ def _results_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, Row
 
 def progress_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, Progress]:
     """Return how far jobs are."""
-    found: dict[str, list[Row[Any]]] = {}
+    found: dict[str, list[Any]] = {}
     query = (
         select(
             step_runs.c.job_id,
@@ -219,7 +221,7 @@ def progress_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, Pro
     return {job_id: _progress(rows) for job_id, rows in found.items()}
 
 
-def _progress(rows: Sequence[Row[Any]]) -> Progress:
+def _progress(rows: Sequence[Any]) -> Progress:
     """Return how far a job is by the sums over its steps: what its first engine has done counts."""
     running = [row for row in rows if row[5]]
     begun = [row for row in rows if row.fence]
@@ -286,9 +288,9 @@ def demand_job(connection: Connection, tenant: str, job_id: str) -> str:
     return str(state)
 
 
-def artifacts_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Row[Any]]]:
+def artifacts_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, list[Any]]:
     """Return the rows of the artifacts that people may see, by job; the newest of each kind and format."""
-    found: dict[str, dict[tuple[str, str], Row[Any]]] = {}
+    found: dict[str, dict[tuple[str, str], Any]] = {}
     for first in range(0, len(job_ids), _IDS_AT_ONCE):
         query = (
             select(*ARTIFACT_COLUMNS)
@@ -306,7 +308,7 @@ def artifacts_of(connection: Connection, job_ids: Sequence[str]) -> dict[str, li
     return {job_id: list(kinds.values()) for job_id, kinds in found.items()}
 
 
-def artifact_record(row: Row[Any]) -> dict[str, Any]:
+def artifact_record(row: Any) -> dict[str, Any]:
     """Return the record of an artifact; `size_bytes` is null where it is kept packed."""
     meta = json.loads(row.meta)
     packed = is_packed(meta)
@@ -344,7 +346,7 @@ def filename(source_name: str, kind: str, meta: Mapping[str, Any]) -> str:
     return stem + {"transcript": ".transcript.json", "captions": ".captions.json", "text": ".txt"}.get(kind, ".bin")
 
 
-def artifact_of(connection: Connection, tenant: str, artifact_id: str) -> Row[Any]:
+def artifact_of(connection: Connection, tenant: str, artifact_id: str) -> Any:
     """Return the row of an artifact that people may see.
 
     Raises:
@@ -378,7 +380,7 @@ def batch_of(connection: Connection, tenant: str, batch_id: str) -> dict[str, An
     return batch_records(connection, [row])[0]
 
 
-def batch_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict[str, Any]]:
+def batch_records(connection: Connection, rows: Sequence[Any]) -> list[dict[str, Any]]:
     """Return the records of batches."""
     ids = [row.id for row in rows]
     query = (
@@ -397,7 +399,7 @@ def batch_records(connection: Connection, rows: Sequence[Row[Any]]) -> list[dict
     return [_batch_record(row, counts.get(row.id, {})) for row in rows]
 
 
-def _batch_record(row: Row[Any], counts: Mapping[str, tuple[int, float]]) -> dict[str, Any]:
+def _batch_record(row: Any, counts: Mapping[str, tuple[int, float]]) -> dict[str, Any]:
     """Return one record."""
     request = json.loads(row.request) if row.request else {}
     by_state = {state: count for state, (count, _) in counts.items()}
@@ -438,7 +440,7 @@ def demand_batch(connection: Connection, tenant: str, batch_id: str) -> str:
     return str(row.state)
 
 
-def transcript_artifact(connection: Connection, tenant: str, job_id: str) -> Row[Any]:
+def transcript_artifact(connection: Connection, tenant: str, job_id: str) -> Any:
     """Return the artifact with the transcript of a job, or with the captions of what it has spoken.
 
     Raises:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import IO, Any, Final, cast
 
 from sqlalchemy import select
 
@@ -73,7 +73,7 @@ class Archive:
         """Yield the bytes of the archive; at its end `results.jsonl` tells of every job, what failed included."""
         pipe = _Pipe()
         report: list[str] = []
-        with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED, allowZip64=True) as archive:  # type: ignore[arg-type] # it writes only
+        with zipfile.ZipFile(cast("IO[bytes]", pipe), "w", zipfile.ZIP_DEFLATED) as archive:
             for row in self._rows():
                 line = {"id": row.id, "name": row.source_name, "status": row.state, "files": []}
                 if row.state == JobState.SUCCEEDED:

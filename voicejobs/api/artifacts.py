@@ -31,9 +31,9 @@ async def get_artifact(artifact_id: ArtifactId, context: Here, caller: Reader) -
     return await context.run(read)
 
 
-@router.api_route(
+@router.head("/{artifact_id}/content", include_in_schema=False)
+@router.get(
     "/{artifact_id}/content",
-    methods=["GET", "HEAD"],
     operation_id="get_artifact_content",
     responses={
         200: {"content": {"application/octet-stream": {}}},

@@ -1,7 +1,7 @@
 """Bodies of requests of the native surface, and what they mean to the intake."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -159,7 +159,7 @@ def read_items(stream: BinaryIO) -> list[ItemIn]:
     Raises:
         BadManifest: a line cannot be read, or there are too many; `line` in the details is its number.
     """
-    found = []
+    found: list[ItemIn] = []
     for number, line in _lines(stream):
         if len(found) >= MAX_ITEMS:
             raise BadManifest(f"The manifest has more than {MAX_ITEMS} lines", param="input_file_id")
@@ -186,8 +186,51 @@ def _lines(stream: BinaryIO) -> Iterator[tuple[int, bytes]]:
             yield number, line
 
 
-def json_form(text: str, name: str) -> Any:
-    """Return the JSON value of a field of a form.
+_LISTS: Final = frozenset({"output_formats", "webhook_ids"})
+_OBJECTS: Final = frozenset({"options", "metadata"})
+
+
+def job_of_form(fields: Sequence[tuple[str, str]]) -> JobIn:
+    """Return the job that the fields of a form ask for: lists are repeated or have commas, objects are JSON.
+
+    Raises:
+        InvalidRequest: a field is unknown, twice there, or not what it must be.
+    """
+    values: dict[str, Any] = {}
+    for field, text in fields:
+        name = field.removesuffix("[]")
+        if name in _LISTS:
+            values.setdefault(name, []).extend(one.strip() for one in text.split(",") if one.strip())
+        elif name in values:
+            raise InvalidRequest(f"{name} is given twice", param=name)
+        elif name == "name":
+            values["source"] = {"name": text}
+        elif name in _OBJECTS:
+            values[name] = _json_of(text, name)
+        elif name == "source":
+            raise InvalidRequest("source is the file of the form", param="source")
+        else:
+            values[name] = text
+    try:
+        return JobIn.model_validate(values)
+    except ValidationError as error:
+        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_input=False)]
+        raise invalid_request(faults) from None
+
+
+def form_schema() -> dict[str, Any]:
+    """Return the schema of the form that `job_of_form` reads."""
+    whole = JobIn.model_json_schema(mode="validation")
+    properties = {name: one for name, one in whole["properties"].items() if name != "source"}
+    for name in _OBJECTS:
+        properties[name] = {"type": "string", "description": f"JSON: {properties[name].get('description', '')}"}
+    properties["name"] = {"type": "string", "description": "How people know the input."}
+    properties["file"] = {"type": "string", "format": "binary"}
+    return {"type": "object", "properties": properties, "required": ["file"], "additionalProperties": False}
+
+
+def _json_of(text: str, name: str) -> Any:
+    """Return the JSON value of a field.
 
     Raises:
         InvalidRequest: it is none.

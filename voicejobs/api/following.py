@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,17 +10,17 @@ from fastapi import Request
 from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
-from voicejobs import records
+from voicejobs import control, records
 from voicejobs.api.access import Caller
 from voicejobs.api.answers import wire
 from voicejobs.api.changes import Changes, Dropped, Listener
 from voicejobs.api.context import Context
 from voicejobs.api.sse import KEEP_ALIVE, KEEP_ALIVE_S, EventStream, Streams, frame, retry_frame
-from voicejobs.errors import Expired, NoSuchRecord
-from voicejobs.store import events
+from voicejobs.errors import DatabaseUnavailable, Expired, NoSuchRecord
+from voicejobs.store import events, idempotency
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Event, Scope
-from voicejobs.store.states import FINAL_JOB, BatchState
+from voicejobs.store.states import FINAL_JOB, LIVE_JOB, BatchState
 
 LAST_EVENT_ID: Final = "last-event-id"
 PROGRESS_S: Final = 1.0
@@ -28,6 +28,8 @@ PROGRESS_S: Final = 1.0
 MOST_LISTED: Final = 1_000
 LIVE_BATCH: Final = (BatchState.IN_PROGRESS, BatchState.CANCELLING)
 OPEN_NAME: Final = "open"
+TIDY_S: Final = 3600.0
+"""How often events and answers go that nobody can ask for any more."""
 LOOKS_AFTER_END: Final = 20
 LOOK_AGAIN_S: Final = 0.1
 
@@ -44,11 +46,19 @@ async def follow_changes(context: Context) -> AsyncIterator[None]:
         await context.stopping.wait()
         await changes.close()
 
-    stopping = asyncio.create_task(stop(), name="changes-stop")
+    async def tidy() -> None:
+        while True:
+            await asyncio.sleep(TIDY_S)
+            with suppress(DatabaseUnavailable):
+                await context.run(context.database.run, events.forget)
+                await context.run(context.database.run, idempotency.forget)
+
+    tasks = [asyncio.create_task(stop(), name="changes-stop"), asyncio.create_task(tidy(), name="changes-tidy")]
     try:
         yield
     finally:
-        stopping.cancel()
+        for task in tasks:
+            task.cancel()
         await changes.close()
 
 
@@ -85,11 +95,11 @@ def batch_topic(tenant: str, batch_id: str) -> Topic:
     )
 
 
-def event_record(event: Event) -> dict[str, Any]:
-    """Return an event as JSON."""
+def event_record(event: Event, *, in_batch: bool = False) -> dict[str, Any]:
+    """Return an event as JSON, with the batch of a job where the reader follows that."""
     kind = event.type.partition(".")[0]
     data = {"id": event.job_id or event.batch_id, "object": kind, "status": event.state}
-    if kind == "job":
+    if event.job_id and in_batch:
         data["batch_id"] = event.batch_id
     record: dict[str, Any] = wire(
         {
@@ -162,7 +172,7 @@ def _listed(database: Database, topic: Topic, after: Cursor) -> dict[str, Any]:
     """Return the events so far."""
     with database.read() as connection:
         found = events.read(connection, after, topic.scope, limit=MOST_LISTED + 1)
-    data = [event_record(one) for one in found[:MOST_LISTED]]
+    data = [event_record(one, in_batch=bool(topic.scope.batch_id)) for one in found[:MOST_LISTED]]
     return {
         "object": "list",
         "data": data,
@@ -189,7 +199,7 @@ async def follow(context: Context, topic: Topic, place: Cursor | None, *, resume
                 async for one in story.begin():
                     yield one
             async for event in context.changes.backlog(listener):
-                yield frame(event.type, event_record(event), event.public_id)
+                yield _told(event, topic)
             async for one in story.go_on():
                 yield one
         except (Dropped, NoSuchRecord):
@@ -204,6 +214,7 @@ class _Story:
         self._topic = topic
         self._listener = listener
         self._shown: Any = None
+        self._has_state = topic.snapshot is not None
 
     async def begin(self) -> AsyncIterator[bytes]:
         """Yield the snapshot with the id of the last event before it; what comes after that is told as it happens."""
@@ -219,29 +230,40 @@ class _Story:
         """Yield what happens, how far it is, and a sign of life, to the end."""
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
-        has_state = self._topic.snapshot is not None
-        record = await self._record() if has_state else {}
-        while not (has_state and self._topic.ended(record)):
-            event = await self._listener.next(PROGRESS_S if has_state else KEEP_ALIVE_S)
+        record = await self._record() if self._has_state else {}
+        while not (self._has_state and self._topic.ended(record)):
+            event = await self._listener.next(PROGRESS_S if self._has_state else KEEP_ALIVE_S)
             if event is not None:
-                quiet_since = loop.time()
-                yield frame(event.type, event_record(event), event.public_id)
-                if has_state and _may_end(event, self._topic):
-                    record = await self._record()
-                continue
-            if has_state:
+                told = _told(event, self._topic)
+                record = await self._record() if _may_end(event, self._topic) else record
+            else:
                 record = await self._record()
-                told = _how_far(record)
-                if told != self._shown:
-                    self._shown = told
-                    quiet_since = loop.time()
-                    yield frame("progress", wire(told))
-            if loop.time() - quiet_since >= KEEP_ALIVE_S:
+                told = await self._moved(record)
+            if not told and loop.time() - quiet_since >= KEEP_ALIVE_S:
+                told = KEEP_ALIVE
+            if told:
                 quiet_since = loop.time()
-                yield KEEP_ALIVE
+                yield told
+        async for one in self._last_words(record):
+            yield one
+
+    async def _moved(self, record: dict[str, Any]) -> bytes:
+        """Return the frame of how far it is; empty where nothing has moved, or there is nothing to move."""
+        if not self._has_state:
+            return b""
+        if self._topic.scope.batch_id and not _is_busy(record):
+            await self._context.run(control.settle, self._context.database)
+        shown = _how_far(record)
+        if shown == self._shown:
+            return b""
+        self._shown = shown
+        return frame("progress", wire(shown))
+
+    async def _last_words(self, record: dict[str, Any]) -> AsyncIterator[bytes]:
+        """Yield what has happened and was not told yet, and that this is the end."""
         for _ in range(LOOKS_AFTER_END):
             async for event in self._context.changes.backlog(self._listener):
-                yield frame(event.type, event_record(event), event.public_id)
+                yield _told(event, self._topic)
             last = await self._context.run(_last_of, self._context.database, self._topic.scope)
             if last is None or (_may_end(last, self._topic) and last.state == record["status"]):
                 break
@@ -256,6 +278,11 @@ class _Story:
         """
         record: dict[str, Any] = await self._context.run(_snapshot, self._context.database, self._topic)
         return record
+
+
+def _told(event: Event, topic: Topic) -> bytes:
+    """Return the frame of an event."""
+    return frame(event.type, event_record(event, in_batch=bool(topic.scope.batch_id)), event.public_id)
 
 
 def _snapshot(database: Database, topic: Topic) -> dict[str, Any]:
@@ -276,7 +303,12 @@ def _last_of(database: Database, scope: Scope) -> Event | None:
 def _may_end(event: Event, topic: Topic) -> bool:
     """Tell whether after this event a topic may have ended."""
     kind = event.type.partition(".")[0]
-    return kind == ("job" if topic.scope.job_id else "batch")
+    return topic.snapshot is not None and kind == ("job" if topic.scope.job_id else "batch")
+
+
+def _is_busy(record: dict[str, Any]) -> bool:
+    """Tell whether a batch has jobs that have not ended."""
+    return any(record["request_counts"].get(state.value) for state in LIVE_JOB)
 
 
 def _how_far(record: dict[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Jobs: submit, look, follow, cancel, retry, delete."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -11,15 +11,19 @@ from voicejobs import control, records
 from voicejobs.api import following
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, accepted, once, wire
-from voicejobs.api.bodies_native import JobIn
-from voicejobs.api.context import Context, Here, TraceId
+from voicejobs.api.bodies import takes_up_to
+from voicejobs.api.bodies_native import JobIn, form_schema, job_of_form
+from voicejobs.api.context import Context, Here, trace_id_of
 from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
 from voicejobs.api.problems import responses
-from voicejobs.errors import WrongState
-from voicejobs.intake import Intake, Taken, submit_one
+from voicejobs.api.sinks import received
+from voicejobs.errors import BadOption, WrongState
+from voicejobs.intake import Intake, Item, Source, Taken, submit_one
 from voicejobs.store import prune
+from voicejobs.store.paths import display_name
 from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import FINAL_JOB, JobState
+from voicejobs.submit import Blob
 
 router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
 
@@ -45,23 +49,53 @@ def job_path(job_id: str) -> str:
 @router.post(
     "", operation_id="create_job", status_code=202, responses=responses(400, 404, 409, 413, 415, 422, 429, 503)
 )
-async def create_job(body: JobIn, request: Request, context: Here, caller: Writer, trace_id: TraceId) -> Response:
+async def create_job(body: JobIn, request: Request, context: Here, caller: Writer) -> Response:
     """Submit one job: a recording to transcribe, or a text to speak."""
-    intake = intake_of(context, caller, trace_id)
-    return await submit(context, caller, request, intake, body)
+    return await submit(context, caller, request, body.item(), body)
 
 
-async def submit(context: Context, caller: Caller, request: Request, intake: Intake, body: JobIn) -> Response:
+async def submit(context: Context, caller: Caller, request: Request, item: Item, body: JobIn) -> Response:
     """Insert a job and answer with its record, both in one transaction."""
+    intake = intake_of(context, caller, trace_id_of(request))
 
     def act(keeper: Keeper) -> None:
         def within(connection: Connection, taken: Taken) -> None:
             record = records.job_of(connection, caller.tenant, taken.job_ids[0])
             keeper.keep(connection, accepted(record, job_path(record["id"])))
 
-        submit_one(intake, body.item(), body.terms(), within=within)
+        submit_one(intake, item, body.terms(), within=within)
 
-    return await once(context, caller, request, body.model_dump(mode="json"), act)
+    asked = [body.model_dump(mode="json"), item.source.blob.sha256 if item.source.blob else ""]
+    return await once(context, caller, request, asked, act)
+
+
+@router.post(
+    "/upload",
+    operation_id="create_job_from_upload",
+    status_code=202,
+    responses=responses(400, 409, 413, 415, 422, 429, 503),
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"multipart/form-data": {"schema": form_schema(), "encoding": {"file": {}}}},
+        }
+    },
+)
+@takes_up_to("api_upload_bytes")
+async def create_job_from_upload(request: Request, context: Here, caller: Writer) -> Response:
+    """Submit one job with its recording or text in the same request; the fields are those of `create_job`."""
+    form = await received(request, context, context.settings.api_upload_bytes)
+    try:
+        body = job_of_form(form.fields)
+        part = form.files.get("file")
+        if part is None:
+            raise BadOption("The form has no file", param="file")
+        stored = await part.sink.commit()
+    finally:
+        await form.discard()
+    item = body.item()
+    source = Source(blob=Blob(*stored), name=body.source.name or display_name(part.filename) or "upload")
+    return await submit(context, caller, request, replace(item, source=source), body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,14 @@ class RenderQuery(BaseModel):
     srt_crlf: bool | None = None
 
 
-@router.api_route(
+@router.head("/{job_id}/transcript.{form}", include_in_schema=False)
+@router.get(
     "/{job_id}/transcript.{form}",
-    methods=["GET", "HEAD"],
     operation_id="get_job_transcript",
     responses={
         200: {"content": {"text/plain": {}, "application/json": {}, "text/vtt": {}, "application/x-subrip": {}}},
+        206: {"description": "A part."},
+        304: {"description": "The caller has it."},
         **responses(400, 404, 416),
     },
     response_class=Response,

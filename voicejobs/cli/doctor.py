@@ -35,6 +35,7 @@ from voicejobs.models.installed import state
 from voicejobs.settings import Settings, environment
 from voicejobs.store import migrate
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.remote_blobs import blob_store
 
 LOW_DISK_BYTES = 2_000_000_000
 CLOCKS_APART_S = 5.0
@@ -63,7 +64,7 @@ class Finding:
 @click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def doctor(as_json: bool) -> int:
-    """Check Python, packages, engines, models, folders, disk, database and broker.
+    """Check Python, packages, engines, models, folders, disk, blobs, database and broker.
 
     Exits with 9 where something must be mended.
     """
@@ -169,6 +170,13 @@ def _disk(settings: Settings) -> Finding:
     if free < LOW_DISK_BYTES:
         return Finding("disk", "warn", f"{free / 1e9:.1f} GB free for {settings.state_dir}", "Free some space.")
     return Finding("disk", "ok", f"{free / 1e9:.1f} GB free")
+
+
+def _blobs(settings: Settings) -> Finding:
+    """Write to the blob store, read it back, and remove it."""
+    began = time.monotonic()
+    place = blob_store(settings).probe()
+    return Finding("blobs", "ok", f"{place}, {(time.monotonic() - began) * 1000:.0f} ms")
 
 
 def _devices(settings: Settings) -> Finding:
@@ -282,6 +290,7 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _models,
     _folders,
     _disk,
+    _blobs,
     _devices,
     _cuda,
     _database,

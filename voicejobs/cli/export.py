@@ -14,8 +14,9 @@ from voicejobs.errors import OutputExists, Unreadable, VoicejobsError
 from voicejobs.formats import RenderOptions, chosen, extension, render
 from voicejobs.settings import Settings
 from voicejobs.store import artifacts
-from voicejobs.store.blobs import BlobStore, write_atomic
+from voicejobs.store.blobs import write_atomic
 from voicejobs.store.database import Database
+from voicejobs.store.remote_blobs import blob_store
 
 
 @dataclass(slots=True)
@@ -62,7 +63,7 @@ def export_batch(database: Database, settings: Settings, batch_id: str, wish: Wi
     names, options = chosen(wish.formats), RenderOptions.from_json(wish.flags)
     found = queries.stored_transcripts(database, batch_id)
     outcome = Exported(transcripts=len(found))
-    blobs = BlobStore(settings.blobs_dir)
+    blobs = blob_store(settings)
     for stored, stem in zip(found, stems([one.name for one in found]), strict=True):
         try:
             transcript = Transcript.from_json(json.loads(artifacts.load(database, blobs, stored.artifact_id)))
