@@ -129,6 +129,22 @@ def test_the_same_commands_as_embedded(client: Tree) -> None:
     assert (client.out / "one.txt").read_text() != "mine"
 
 
+def test_b3_to_wait_for_a_job_takes_three_requests(client: Client, server: ApiServer) -> None:
+    """Events tell of the end: a job that is watched costs one request, one of a batch that is watched three at most."""
+    path = recording(client.folder / "a.wav", 61, seconds=20.0)
+    with Proxy(port_of(server)) as proxy:
+        client.settings["VOICEJOBS_SERVER_URL"] = proxy.url
+        batch_id = submit(client, path).stdout.strip()
+        before = proxy.requests
+        assert client.run("batch", "watch", batch_id).code == 0
+        of_the_batch = proxy.requests - before
+        (job,) = client.show("job", "list", "--batch", batch_id)
+        before = proxy.requests
+        assert client.run("job", "watch", job["id"]).code == 0
+        assert proxy.requests - before == 1
+        assert 1 <= of_the_batch <= 3
+
+
 def test_submitted_again_it_is_the_same_batch(client: Tree, server: ApiServer) -> None:
     """The same files with the same options are one batch, and not a byte of them is sent twice; --force is another."""
     paths = [recording(client.folder / f"{part}.wav", 20 + part) for part in range(3)]

@@ -16,7 +16,7 @@ FIRST_WAIT_S = 3.0
 """Time in which the first answer must come: a wrong address should not cost minutes."""
 LONGEST_PAUSE_S = 120.0
 FIRST_PAUSE_S = 0.25
-MOST_PAUSE_S = 8.0
+MOST_PAUSE_S = 3.0
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
 STREAM_SILENCE_S = 45.0
