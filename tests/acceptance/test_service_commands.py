@@ -102,6 +102,23 @@ def test_a_folder_is_submitted_followed_and_downloaded(client: Tree) -> None:
     )
 
 
+def test_transcribe_works_at_a_service(client: Client) -> None:
+    """The text is here in the end, under the names that it would have without a service; what makes no sense is told."""
+    recording(client.folder / "in" / "b" / "talk.wav", 71)
+    words = (
+        "transcribe",
+        client.folder / "in",
+        "--server",
+        client.settings["VOICEJOBS_SERVER_URL"],
+        "--engine",
+        "fake",
+    )
+    assert client.run(*words, "-o", client.out, "-f", "srt").code == 0
+    assert set(files_below(client.out)) == {"b/talk.srt"}
+    for refused in (("--dry-run",), ("-o", "-"), ("--archive", client.folder / "archive")):
+        assert client.run(*words, *refused).code == 2
+
+
 def test_the_same_commands_as_embedded(client: Tree) -> None:
     """List, show, watch, cancel and retry of batches and jobs answer at a service, and refuse what they must."""
     recording(client.folder / "one.wav", 11)

@@ -19,7 +19,7 @@ from voicejobs.cli.export import file_mode
 from voicejobs.cli.inputs import Found
 from voicejobs.cli.naming import Places
 from voicejobs.cli.recognition_options import wishes
-from voicejobs.cli.remote import FINAL, audio_s
+from voicejobs.cli.remote import FINAL, audio_s, given_flags
 from voicejobs.cli.remote_download import query_of
 from voicejobs.cli.report import CANCELLED, DONE, FAILED, SUCCEEDED, FileReport, Reporter, Summary, error_json
 from voicejobs.cli.subtitle_options import render_flags
@@ -130,11 +130,7 @@ class Remote:
         summary: Summary,
     ) -> Self:
         """Return the work for a folder, with what is known of it from before."""
-        import click  # noqa: PLC0415 - the flags that were given are known to the context alone
-        from click.core import ParameterSource  # noqa: PLC0415
-
-        context = click.get_current_context()
-        given = {name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT}
+        given = given_flags(flags)
         formats, render = chosen(flags["formats"]), render_flags(flags)
         options = wishes(flags, given)
         wish = {"task": flags["task"], "options": options, "output_formats": formats}
