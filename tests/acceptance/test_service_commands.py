@@ -103,7 +103,7 @@ def test_a_folder_is_submitted_followed_and_downloaded(client: Tree) -> None:
 
 
 def test_transcribe_works_at_a_service(client: Client) -> None:
-    """The text is here in the end, under the names that it would have without a service; what makes no sense is told."""
+    """The text is here in the end, under the names that it has without a service; what makes no sense is told."""
     recording(client.folder / "in" / "b" / "talk.wav", 71)
     words = (
         "transcribe",
