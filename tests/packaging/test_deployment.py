@@ -106,7 +106,7 @@ def test_secrets_are_files_and_stand_nowhere_else() -> None:
     assert used == declared
     for one in services().values():
         for name, value in one.get("environment", {}).items():
-            if re.search(r"PASSWORD|KEY|AUTH|BROKER_URL|DATABASE_URL", name):
+            if re.search(r"PASSWORD|KEY|AUTH|SECRET|BROKER_URL|DATABASE_URL", name):
                 assert name.endswith("_FILE"), name
                 assert str(value).startswith("/run/secrets/"), name
                 assert str(value).removeprefix("/run/secrets/") in one["secrets"], name
@@ -163,7 +163,7 @@ def test_settings_of_services_exist() -> None:
         environment = {key: str(value) for key, value in services()[name]["environment"].items()}
         Settings.from_env({key: value for key, value in environment.items() if not key.endswith("_FILE")})
     known = set(Settings.from_env({"HOME": "/nonexistent"}).to_env()) | {
-        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH")
+        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH", "WEBHOOK_SECRET")
     }
     for unit in UNITS:
         for variable in re.findall(r"^Environment=(VOICEJOBS_\w+)=", unit.read_text(), re.MULTILINE):
