@@ -32,9 +32,12 @@ class UnwaveringChannel:
 class UnwaveringConsumer(Consumer):  # type: ignore[misc,unused-ignore]
     """Be Celery's consumer, and go on after any message."""
 
+    connection_errors: tuple[type[BaseException], ...]
+    """Set by Celery: what says that the broker is away."""
+
     def connection_for_read(self, heartbeat: Any = None) -> Any:
         """Return the connection that messages come from."""
-        connection = self.app.connection_for_read(heartbeat=heartbeat)
+        connection: Any = self.app.connection_for_read(heartbeat=heartbeat)
         connection.transport_cls = unwavering(connection.get_transport_cls())
         return self.ensure_connected(connection)
 
