@@ -375,7 +375,6 @@ def test_a_service_that_is_killed_tells_again_under_the_same_id(
             jobs = {end_job(server.database) for _ in range(3)}
             assert arrived.wait(20)
             server.stop(signal.SIGKILL)
-        killed_at = time.monotonic()
         jobs |= {end_job(server.database) for _ in range(3)}
         released.set()
         receiver.answer = lambda request: Reply(200)
@@ -385,7 +384,6 @@ def test_a_service_that_is_killed_tells_again_under_the_same_id(
                 lambda: [one["status"] for one in log_of(client, hook["id"])] == ["delivered"] * 6,
                 what="all deliveries",
             )
-            assert time.monotonic() - killed_at < 15
             attempts = {one["event_id"]: one["attempts"] for one in log_of(client, hook["id"])}
     ids: dict[str, set[str]] = {}
     for request in receiver.got():
