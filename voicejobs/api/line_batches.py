@@ -157,7 +157,7 @@ def _status(row: Row[Any], ours: Mapping[str, Any], counts: Mapping[str, int]) -
     return "expired" if counts.get(JobState.EXPIRED) else "completed"
 
 
-def needs_files(row: Row[Any], ours: Mapping[str, Any] | None = None) -> bool:
+def needs_files(row: Any, ours: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a batch has ended and its files are still to be made; again where it went on after its end."""
     if ours is None:
         ours = (json.loads(row.request) if row.request else {}).get(KEY, {})
@@ -186,7 +186,7 @@ def make_files(database: Database, blobs: BlobStore, tenant: str, batch_id: str,
     database.run(lambda connection: _note_files(connection, tenant, row, made))
 
 
-def _ended_jobs(database: Database, batch_id: str) -> Iterator[Row[Any]]:
+def _ended_jobs(database: Database, batch_id: str) -> Iterator[Any]:
     """Yield the jobs of a batch in the order of their lines, some at a time."""
     after = -1
     columns = (jobs.c.id, jobs.c.seq, jobs.c.state, jobs.c.error, jobs.c.request, jobs.c.pipeline)

@@ -33,7 +33,7 @@ from voicejobs.api.openai_wishes import speech_wish, transcription_wish
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
-from voicejobs.errors import BadOption, NoSuchRecord, TooLarge, VoicejobsError, WrongState
+from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
 from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
 from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
@@ -51,7 +51,7 @@ _WINDOW = re.compile(r"(\d{1,3})h")
 _HOUR_S = 3600.0
 _LONGEST_WINDOW_H = 168
 _SOURCES: Final = ("file_id", "url", "input_audio")
-_making: "dict[tuple[int, str], asyncio.Task[None]]" = {}
+_making: "dict[tuple[int, str], asyncio.Future[None]]" = {}
 """Files of batches that are being made in this process, by loop and batch."""
 
 
@@ -151,7 +151,7 @@ async def _shown(context: Context, tenant: str, batch_id: str) -> dict[str, Any]
     return batch_object(standing)
 
 
-def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[None]":
+def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Future[None]":
     """Return the task that makes the files of a batch: one for all who ask in this process."""
     key = (id(asyncio.get_running_loop()), batch_id)
     task = _making.get(key)
@@ -161,12 +161,12 @@ def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[Non
             return _line_of(context, row)
 
         make = context.run(line_batches.make_files, context.database, context.blobs, tenant, batch_id, answer)
-        task = _making[key] = asyncio.ensure_future(make)  # type: ignore[assignment] # a coroutine becomes a task
+        task = _making[key] = asyncio.ensure_future(make)
         task.add_done_callback(lambda done: _forget(key, done))
     return task
 
 
-def _forget(key: tuple[int, str], done: "asyncio.Task[None]") -> None:
+def _forget(key: tuple[int, str], done: "asyncio.Future[None]") -> None:
     """Let go of a task; whoever waits for it hears of its error."""
     _making.pop(key, None)
     if not done.cancelled():
@@ -278,11 +278,8 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
     if not isinstance(value, str) or not value:
         raise BadOption(f"{kind} is no text", param=kind)
     if kind == "file_id":
-        try:
+        with naming(kind):
             file = files.get_file(intake.database, intake.tenant, value)
-        except NoSuchRecord as error:
-            error.details["param"] = kind
-            raise
         return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
     with naming(kind):
         url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch

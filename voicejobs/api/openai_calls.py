@@ -128,8 +128,8 @@ def in_their_words() -> Iterator[None]:
         raise
 
 
-async def wait_for(request: Request, context: Context, job_id: str) -> Row[Any]:
-    """Return the row of a job once it has succeeded; it is cancelled where nobody waits for it any longer.
+async def wait_for(request: Request, context: Context, job_id: str) -> None:
+    """Return once a job has succeeded; it is cancelled where nobody waits for it any longer.
 
     Raises:
         CallerGoneError: the connection was closed.
@@ -161,7 +161,6 @@ async def wait_for(request: Request, context: Context, job_id: str) -> Row[Any]:
     row = await context.run(job_row, context.database, job_id)
     if row.state != JobState.SUCCEEDED:
         raise error_of(row, context.settings.api_sync_audio_s)
-    return row
 
 
 async def _left(request: Request) -> None:
@@ -204,7 +203,7 @@ def _final(error: VoicejobsError) -> VoicejobsError:
     return error
 
 
-def job_row(database: Database, job_id: str) -> Row[Any]:
+def job_row(database: Database, job_id: str) -> Any:
     """Return what answers need of a job."""
     query = select(jobs.c.id, jobs.c.state, jobs.c.error, jobs.c.audio_s, jobs.c.request).where(jobs.c.id == job_id)
     with database.read() as connection:

@@ -87,7 +87,7 @@ class TranscriptionWish:
     def needs_words(self) -> bool:
         """Tell whether the engine has to give the times of words."""
         if self.response_format in {"srt", "vtt"}:
-            return self.render.get("subtitle_profile", "netflix") != "plain"
+            return bool(self.render.get("subtitle_profile") != "plain")
         return self.response_format == "verbose_json" and "word" in self.granularities
 
     def to_json(self) -> dict[str, Any]:
