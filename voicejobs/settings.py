@@ -22,6 +22,7 @@ SECRETS = (
     "webhook_secret",
     "flower_auth",
     "server_key",
+    "api_engine_key",
 )
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})

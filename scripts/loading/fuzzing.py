@@ -30,6 +30,8 @@ SETTINGS = {
     "api_requests_per_minute": 0,
     "api_concurrency": 0,
     "api_body_wait_s": 5,
+    "api_sync_wait_s": 5,
+    "api_aliases": "whisper-1=fake,tts-1=fake_voice",
     "engine_processes": 1,
     "offline": 1,
 }

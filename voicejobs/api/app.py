@@ -19,6 +19,7 @@ from voicejobs.api import (
     jobs,
     keys,
     live,
+    metrics,
     openai_audio,
     openai_batches,
     openai_files,
@@ -37,6 +38,7 @@ from voicejobs.api.headers import Envelope, words
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
+    metrics.router,
     jobs.router,
     transcripts.router,
     batches.router,
@@ -60,6 +62,7 @@ COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] =
     health.measure_lag,
     following.follow_changes,
     webhooks.tell_webhooks,
+    metrics.keep_metrics,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

@@ -282,7 +282,7 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
             file = files.get_file(intake.database, intake.tenant, value)
         return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
     with naming(kind):
-        url_source(intake.settings, value)
+        url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch
     return Source(url=value)
 
 

@@ -359,6 +359,18 @@ deliveries = Table(
     ),
 )
 
+# What workers count, each in a row of its own that it overwrites every few seconds; the service shows it as metrics.
+worker_reports = Table(
+    "worker_reports",
+    metadata,
+    Column("owner", String(128), primary_key=True),
+    Column("worker", String(128), nullable=False),
+    Column("device", String(64), nullable=False),
+    Column("told", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+)
+
 # Answers to requests that named an Idempotency-Key, written in the transaction of what they made.
 idempotency_keys = Table(
     "idempotency_keys",
