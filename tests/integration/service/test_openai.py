@@ -200,13 +200,15 @@ def newest_job(stack: Stack) -> Any:
         return connection.execute(select(jobs).order_by(jobs.c.id.desc()).limit(1)).one()
 
 
-def test_a_job_that_nobody_waits_for_is_cancelled(stack: Stack) -> None:
-    """Whoever closes the connection takes the work back, whether it waits or runs."""
+@pytest.mark.parametrize("form", ["audio", "sse"])
+def test_a_job_that_nobody_waits_for_is_cancelled(stack: Stack, form: str) -> None:
+    """Whoever closes the connection takes the work back, whether an answer or a stream was asked for."""
     before = newest_job(stack).id
+    long = {"model": "fake_voice", "input": " ".join([TEXT] * 130), "voice": "low", "speed": 0.25}
     with stack.api.client(stack.key) as plain, pytest.raises(httpx.ReadTimeout):
         plain.post(
             "/v1/audio/speech",
-            json={"model": "fake_voice", "input": " ".join([TEXT] * 100), "voice": "low", "speed": 0.25},
+            json={**long, "stream_format": form, "seed": len(form)},
             timeout=httpx.Timeout(10, read=0.12),
         )
     wait_until(lambda: newest_job(stack).id != before, 10)
