@@ -20,11 +20,15 @@ def results(*texts: str) -> str:
 
 def insert_job(database: Database, *shards: dict[str, Any]) -> str:
     """Insert a job with shards of `recognise` that stand as told, and return its id."""
-    plain = {"tenant": "t", "priority": 0, "pipeline": "x", "pipeline_version": 1, "options": "{}",
-             "source": "{}", "source_name": "", "target": "", "cost_order": 0, "trace_id": "", "created_at": 0.0}  # fmt: skip
+    plain = dict.fromkeys(("tenant", "pipeline", "source_name", "target", "trace_id"), "")
+    numbers = dict.fromkeys(("seq", "priority", "pipeline_version", "cost_order", "created_at"), 0)
     with database.begin() as connection:
         batch_id = rows.insert_batch(connection, NewBatch("interactive", "", {}))
-        connection.execute(insert(jobs).values(id="job_1", batch_id=batch_id, seq=0, state="running", **plain))
+        connection.execute(
+            insert(jobs).values(
+                id="job_1", batch_id=batch_id, state="running", options="{}", source="{}", **plain, **numbers
+            )
+        )
         for number, shard in enumerate(shards):
             values = {"job_id": "job_1", "node": "recognise", "step": "recognise", "step_version": 1, "depth": 1,
                       "queue": "asr", "inputs": "{}", "created_at": 0.0}  # fmt: skip
