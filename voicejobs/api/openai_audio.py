@@ -255,8 +255,9 @@ class _Speech:
 
     async def meanwhile(self) -> AsyncIterator[bytes]:
         """Yield nothing: levels are those of the whole."""
-        for nothing in ():
-            yield nothing
+        nothing: tuple[bytes, ...] = ()
+        for one in nothing:
+            yield one
 
     async def at_the_end(self) -> AsyncIterator[bytes]:
         """Yield the sound."""

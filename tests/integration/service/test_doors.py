@@ -60,7 +60,7 @@ def captions(socket: ClientConnection, start: dict[str, Any], data: bytes) -> li
     for first in range(0, len(data), PIECE_BYTES):
         socket.send(data[first : first + PIECE_BYTES])
     socket.send('{"type": "end"}')
-    told = []
+    told: list[dict[str, Any]] = []
     while not told or told[-1]["type"] not in {"done", "error"}:
         told.append(json.loads(socket.recv(timeout=60)))
     return told
