@@ -109,6 +109,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_idempotency_keys_age", "idempotency_keys", ["created_at"], unique=False)
     op.create_table(
+        "worker_reports",
+        sa.Column("owner", sa.String(length=128), nullable=False),
+        sa.Column("worker", sa.String(length=128), nullable=False),
+        sa.Column("device", sa.String(length=64), nullable=False),
+        sa.Column("told", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name=op.f("pk_worker_reports")),
+    )
+    op.create_table(
         "uploads",
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("tenant", sa.String(length=64), nullable=False),
@@ -133,6 +143,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("rotated_at", sa.Double(), nullable=True),
+        sa.Column("paused_until", sa.Double(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
     )
@@ -237,6 +248,7 @@ def downgrade() -> None:
     )
     op.drop_table("deliveries")
     op.drop_index("ix_webhooks_tenant", table_name="webhooks")
+    op.drop_table("worker_reports")
     op.drop_table("webhooks")
     op.drop_index("ix_uploads_tenant", table_name="uploads")
     op.drop_table("uploads")

@@ -19,6 +19,7 @@ from voicejobs.api import (
     jobs,
     keys,
     live,
+    metrics,
     openai_audio,
     openai_batches,
     openai_files,
@@ -28,6 +29,7 @@ from voicejobs.api import (
     problems,
     transcripts,
     usage,
+    webhooks,
 )
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
@@ -36,6 +38,7 @@ from voicejobs.api.headers import Envelope, words
 
 ROUTERS: tuple[APIRouter, ...] = (
     health.router,
+    metrics.router,
     jobs.router,
     transcripts.router,
     batches.router,
@@ -44,6 +47,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     catalogue.router,
     keys.router,
     usage.router,
+    webhooks.router,
     openai_audio.router,
     openai_models.router,
     openai_files.router,
@@ -57,6 +61,8 @@ ROUTERS: tuple[APIRouter, ...] = (
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
     health.measure_lag,
     following.follow_changes,
+    webhooks.tell_webhooks,
+    metrics.keep_metrics,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 
