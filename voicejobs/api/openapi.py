@@ -22,6 +22,7 @@ _OF_ALL = (400, 421, 429, 500, 503)
 _OF_CALLERS = (401, 403)
 _OF_BODIES = (408, 413, 415)
 _WITH_RETRY = frozenset({429, 503})
+_EVENTS = "text/event-stream"
 _REF_OF_FASTAPI = "#/components/schemas/HTTPValidationError"
 _DESCRIPTION = (
     "Speech recognition and synthesis in bulk. `/v1` is what clients of OpenAI expect, `/api/v1` is native; both show "
@@ -149,6 +150,9 @@ def _complete(operation: dict[str, Any], need: Need, path: str) -> None:
     for status in {*(str(one) for one in statuses), *answers}:
         if status not in answers or (status.isdigit() and answers[status] == responses(int(status))[int(status)]):
             answers[status] = {"$ref": f"#/components/responses/Problem{status}"}
+    for answer in answers.values():
+        # A stream of events has no schema as a whole, whatever a framework takes its text for.
+        answer.get("content", {}).get(_EVENTS, {}).pop("schema", None)
     operation["responses"] = dict(sorted(answers.items()))
 
 
