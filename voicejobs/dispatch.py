@@ -29,6 +29,7 @@ from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
 from voicejobs.store.leases import Lease
 from voicejobs.store.states import JobState, StepState
+from voicejobs.tallies import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -158,12 +159,14 @@ class Upkeep:
         app: the Celery application.
         lease_s: the length of a lease, also the grace after the database itself was away.
         wake: called when jobs came back to the outbox.
+        tally: counts the leases that were taken from workers, and the messages that were lost.
     """
 
     database: Database
     app: Celery
     lease_s: float
     wake: Callable[[], None] = lambda: None
+    tally: Tally = field(default_factory=Tally)
     _short: set[str] = field(default_factory=set)
     _healthy_since: float = field(default_factory=time.monotonic)
 
@@ -178,6 +181,7 @@ class Upkeep:
         if broker_is_empty:
             self.database.run(outbox.forget_sent)
         if freed:
+            self._note_lost(freed)
             logger.info("freed the leases of dead workers", extra={"jobs": len(freed)})
             self.wake()
 
@@ -192,8 +196,13 @@ class Upkeep:
         run(expire_jobs)
         run(complete_batches)
         if freed:
+            self._note_lost(freed)
             logger.warning("took leases from silent workers", extra={"jobs": len(freed)})
             self.wake()
+
+    def _note_lost(self, job_ids: Sequence[str]) -> None:
+        """Count leases that their workers have lost."""
+        self.tally.add("leases_lost", len(job_ids))
 
     def database_was_away(self) -> None:
         """Start the grace again, because heartbeats could not reach the database either."""
@@ -214,6 +223,7 @@ class Upkeep:
         self._short = set(waiting) - lost
         job_ids = sorted({waiting[step_run_id] for step_run_id in lost})
         if job_ids:
+            self.tally.add("messages_lost", len(job_ids))
             logger.warning("sending lost messages again", extra={"jobs": len(job_ids)})
             self.database.run(lambda connection: outbox.mark_unsent(connection, job_ids))
             self.wake()

@@ -68,7 +68,8 @@ _SECRETS = (
     ),
     (re.compile(r"\b(bearer|basic)\s+[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {_MASK}"),
     (re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+"), f"whsec_{_MASK}"),
-    (re.compile(r"\b(vj_[A-Za-z0-9]+)_[A-Za-z0-9_]{6,}"), rf"\1_{_MASK}"),  # its id may be told
+    (re.compile(r"\b(vj_[a-z0-9]{1,16}_[0-9A-Za-z]{8})_[0-9A-Za-z_]{8,}"), rf"\1_{_MASK}"),  # its id may be told
+    (re.compile(r"\b(vj_[A-Za-z0-9]+)_[A-Za-z0-9_]{16,}"), rf"\1_{_MASK}"),
     (re.compile(r"([a-z][a-z0-9+.-]*://)[^\s/?#\"'\\]*@", re.IGNORECASE), rf"\1{_MASK}@"),
     (re.compile(rf"([?&](?:{_SIGNED}|{_HIDDEN_FIELDS})=)[^&\s\"'\\#]+", re.IGNORECASE), rf"\1{_MASK}"),
 )
@@ -103,8 +104,10 @@ def bound(name: str) -> Any:
     return _bound.get({}).get(name)
 
 
-def configure(level: str = "INFO") -> None:
-    """Send all logs of this process to standard error as JSON lines."""
+def configure(level: str = "INFO", **constant: Any) -> None:
+    """Send all logs of this process to standard error as JSON lines, each with the constant fields."""
+    if constant:
+        _bound.set({**_bound.get({}), **constant})
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
     root = logging.getLogger()

@@ -271,8 +271,12 @@ def _is_dead_letter() -> Any:
 
     What is wrong with an input, an option or a place for outputs is told by the first attempt, and stays wrong.
     """
-    codes = [error.code for root in (Transient, Poison) for error in _family(root)]
-    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(codes))
+    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(dead_letter_codes()))
+
+
+def dead_letter_codes() -> list[str]:
+    """Return the codes of the errors that a job was given up for, although trying again might have helped."""
+    return [error.code for root in (Transient, Poison) for error in _family(root)]
 
 
 def _family(root: type[VoicejobsError]) -> Iterator[type[VoicejobsError]]:

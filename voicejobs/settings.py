@@ -14,12 +14,15 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, che
 SECRETS = (
     "broker_url",
     "database_url",
+    "s3_secret",
     "rpc_keys",
     "openai_key",
     "remote_key",
+    "api_engine_key",
     "webhook_secret",
     "flower_auth",
     "server_key",
+    "api_engine_key",
 )
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
@@ -39,6 +42,12 @@ class Settings:
     Args:
         state_dir: folder of the embedded stack: database, decoded audio, logs.
         models_dir: folder of verified model files.
+        blobs_url: place of blobs that all machines share: `s3://bucket/prefix`, or a folder; empty: the state folder.
+        blobs_cache_bytes: size of the blobs of S3 that stay in the state folder.
+        s3_endpoint_url: address of a store that speaks S3; empty for AWS's own.
+        s3_region: its region; empty for that of AWS's own settings.
+        s3_key_id: id of the access key; empty for the credentials of AWS's own settings.
+        s3_secret: its secret.
         broker_url: Redis-protocol server; empty starts a private Valkey.
         database_url: SQLAlchemy URL of Postgres (`postgresql+psycopg://`); empty uses SQLite in the state folder.
         local_workers: whether commands start workers on this machine when the servers are external.
@@ -75,8 +84,22 @@ class Settings:
         api_max_requests: requests that the service has in hand at once.
         api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
         api_concurrency: requests of one key at once; 0 for no limit.
+        api_streams: event streams of one key at once; 0 for no limit.
         api_tenant_jobs: jobs that a tenant may have in the queue or at work; 0 for no limit.
         api_tenant_audio_s: seconds of audio that these may have together; 0 for no limit.
+        api_aliases: names of models in OpenAI's interface and what they stand for, `NAME=MODEL,...`.
+        api_voices: names of voices there and what they stand for, `NAME=VOICE,...`.
+        api_sync_audio_s: longest recording of a call that waits for its answer, in seconds.
+        api_sync_wait_s: seconds for which such a call waits.
+        api_sync_upload_bytes: largest body of such a call with a recording.
+        api_speech_chars: characters of a text that such a call speaks.
+        api_upload_bytes: largest file that is uploaded in one piece; what is larger goes in parts.
+        api_batch_lines: requests in the file of a batch.
+        api_batch_bytes: size of the file of a batch.
+        api_engine_url: voice engine for live captions, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
+        api_engine_key: key that it asks for; empty for none.
+        api_live_streams: live captions at once; further ones are refused.
+        api_live_s: longest stream of live captions, in seconds.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
@@ -122,6 +145,12 @@ class Settings:
 
     state_dir: Path
     models_dir: Path
+    blobs_url: str = ""
+    blobs_cache_bytes: int = 10_000_000_000
+    s3_endpoint_url: str = ""
+    s3_region: str = ""
+    s3_key_id: str = ""
+    s3_secret: str = field(default="", repr=False)
     broker_url: str = ""
     database_url: str = ""
     local_workers: bool = True
@@ -156,8 +185,22 @@ class Settings:
     api_max_requests: int = 512
     api_requests_per_minute: int = 6000
     api_concurrency: int = 256
+    api_streams: int = 64
     api_tenant_jobs: int = 100_000
     api_tenant_audio_s: float = 0.0
+    api_aliases: str = "whisper-1=base,tts-1=en_US-joe-medium,tts-1-hd=en_US-joe-medium"
+    api_voices: str = ""
+    api_sync_audio_s: float = 600.0
+    api_sync_wait_s: float = 300.0
+    api_sync_upload_bytes: int = 25 << 20
+    api_speech_chars: int = 4096
+    api_upload_bytes: int = 2 << 30
+    api_batch_lines: int = 10_000
+    api_batch_bytes: int = 200_000_000
+    api_engine_url: str = ""
+    api_engine_key: str = field(default="", repr=False)
+    api_live_streams: int = 16
+    api_live_s: float = 3 * 3600.0
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
@@ -245,7 +288,9 @@ class Settings:
 
     @property
     def blobs_dir(self) -> Path:
-        """Return the folder of blobs and decoded audio."""
+        """Return the folder of blobs and decoded audio; with an object store, that of its cache."""
+        if self.blobs_url and not self.blobs_url.startswith("s3://"):
+            return Path(self.blobs_url.removeprefix("file://"))
         return self.state_dir / "blobs"
 
     @property

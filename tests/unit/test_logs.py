@@ -101,6 +101,8 @@ def test_configuring_replaces_all_handlers(monkeypatch: pytest.MonkeyPatch, caps
 
 SECRETS = [
     ("Authorization: Bearer vj_ab12cd34_s3cretS3cretS3cret_x9", "s3cret"),
+    ("x-api-key: vj_live_AbCd1234_s3cretS3cretS3cretS3cretS3cretS3_Ch3ck1", "s3cret"),
+    ("took vj_live_AbCd1234_s3cretS3cretS3cretS3cretS3cretS3_Ch3ck1", "s3cret"),
     ("headers={'authorization': 'Basic dXNlcjpzM2NyZXQ='}", "dXNlcj"),
     ('{"Authorization": "Token s3cret", "b": 1}', "s3cret"),
     ("curl -H 'Authorization: Bearer eyJhbGciOi.s3cret'", "s3cret"),
@@ -145,7 +147,7 @@ def test_fields_that_are_called_after_a_secret_are_masked(stream: io.StringIO, n
     "text",
     [
         "http://127.0.0.1:8000/v1/jobs?after=job_1&limit=20",
-        "key vj_ab12cd34 was revoked",
+        "key vj_live_AbCd1234 was revoked",
         "the basic profile, bearer of news",
         "grpc://host:50051",
         "job_01hz, 3/12: signal 9",

@@ -74,6 +74,7 @@ class Context:
         database: the database, migrated.
         blobs: the store of blobs.
         changes: what tells of changes of jobs and batches; set while the service runs.
+        metrics: the page of metrics; set while the service runs.
         open_to_all: whether calls need no key for as long as no key was ever made.
         check_stack: raises where the embedded stack that this process keeps alive is away; None where there is none.
     """
@@ -82,6 +83,7 @@ class Context:
     database: Database
     blobs: BlobStore
     changes: Any = None
+    metrics: Any = None
     open_to_all: bool = False
     check_stack: Callable[[], None] | None = None
     keys: KeyRing = field(init=False)

@@ -15,7 +15,7 @@ from voicejobs.api.problems import responses, status_of
 from voicejobs.errors import NoSuchRecord, VoicejobsError
 
 router = APIRouter(tags=["service"], dependencies=[public()])
-MEASURED_EVERY_S = 0.25
+MEASURED_EVERY_S = 0.05
 ANSWER_S = 3.0
 
 

@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 from voicejobs import canvas, dispatch, logs
 from voicejobs.errors import (
     AudioGone,
+    BlobsRefused,
+    BlobsUnavailable,
     Cancelled,
     DatabaseUnavailable,
     DiskFull,
@@ -38,13 +40,13 @@ from voicejobs.tasks.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow)
+NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow, BlobsUnavailable, BlobsRefused)
 """Errors that are no fault of the job: it waits and comes again, however often."""
 
 MAX_ERROR_TRACE_CHARS = 8000
 
 UNBURNT_DELAY_S = 10.0
-"""Time between two looks whether the disk has space again, or the worker memory."""
+"""Time between two looks whether the disk has space again, the worker memory, or the blob store answers."""
 
 NOTED_AUDIO_S = 30.0
 """Recordings from this length on have it noted before their job ends, for those who watch."""
@@ -125,7 +127,7 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
         done = _commit(runtime, lease, product, bodies)
-        logger.info("step done", extra={"seconds": round(time.monotonic() - began, 4), "audio_s": product.audio_s})
+        _note_done(runtime, lease, product, time.monotonic() - began)
         return done
     except Interruption as reason:
         # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
@@ -142,6 +144,13 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
         wrapped.__cause__ = error
         _failed(runtime, lease, wrapped)
     return None
+
+
+def _note_done(runtime: Runtime, lease: Lease, product: Product, seconds: float) -> None:
+    """Count and log a step that has succeeded."""
+    runtime.tally.add("steps", step=lease.step, outcome="succeeded")
+    runtime.tally.add("step_s", seconds, step=lease.step)
+    logger.info("step done", extra={"seconds": round(seconds, 4), "audio_s": product.audio_s})
 
 
 def _knows(lease: Lease) -> bool:
@@ -176,6 +185,8 @@ def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[st
         commits.finish(runtime.database, lease, product, owner=runtime.owner)
         runtime.blobs.remove_scratch(lease.job_id)
         runtime.ring()
+        runtime.tally.add("jobs_ended", state=JobState.SUCCEEDED)
+        runtime.tally.add("audio_s", product.audio_s or 0.0, pipeline=lease.pipeline)
         logger.info("job succeeded", extra={"audio_s": product.audio_s})
         return _Committed()
     if product.audio_s is not None and product.audio_s < NOTED_AUDIO_S:
@@ -215,6 +226,7 @@ def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: Sequen
 
 def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
     """Give the lease back, or drop a result that nobody wants."""
+    runtime.tally.add("steps", step=lease.step, outcome=reason.code)
     logger.info("interrupted", extra={"reason": reason.code})
     if isinstance(reason, LeaseLost):
         return
@@ -269,6 +281,7 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
     trace = None
     if not isinstance(error, Permanent) or error.__cause__ is not None:
         trace = "".join(tracebacks.format_exception(error))[-MAX_ERROR_TRACE_CHARS:]
+    runtime.tally.add("steps", step=lease.step, outcome="failed" if final else "retried")
     logger.warning("step failed", extra={"code": error.code, "error": error.message, "final": final})
 
     def end(connection: Connection) -> None:
@@ -294,4 +307,7 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
         return
     if final:
         runtime.blobs.remove_scratch(lease.job_id)
+        runtime.tally.add("jobs_ended", state=JobState.FAILED)
+        if not isinstance(error, Permanent):
+            runtime.tally.add("dead_letters")
         logger.warning("job failed", extra={"code": error.code})

@@ -21,10 +21,12 @@ from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
+from voicejobs.store.remote_blobs import blob_store
+from voicejobs.store.reports import Report, put_report
+from voicejobs.tallies import Tally
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
 from voicejobs.tasks.watchdog import Signs, Watchdog
@@ -39,6 +41,7 @@ FILL_TOGETHER_S = 0.05
 TICK_EVERY_S = 5.0
 LOST_LOOK_EVERY_S = 3.0
 SCRATCH_EVERY_S = 60.0
+REPORT_EVERY_S = 5.0
 MEMORY_LOOK_S = 2.0
 
 
@@ -116,10 +119,11 @@ class Runtime:
         self.place = place
         self.owner = str(Owner.of_this_process())
         self.database = Database(settings.effective_database_url, pool_size=place.window_jobs)
-        self.blobs = BlobStore(settings.blobs_dir, settings.memory_dir)
+        self.blobs = blob_store(settings, memory=True)
         self.decoder = Decoder(settings)
         self.host = EngineHost(settings)
-        self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)
+        self.tally = Tally()
+        self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring, tally=self.tally)
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
         self.languages = Once()
         self.audio = AudioBudget()
@@ -177,6 +181,7 @@ class Runtime:
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
             (SCRATCH_EVERY_S, self._sweep_scratch),
+            (REPORT_EVERY_S, self._report),
             *([(MEMORY_LOOK_S, self._look_at_memory)] if self.memory.limit_bytes else []),
         ]
         due = [time.monotonic() + every for every, _ in duties]
@@ -205,6 +210,18 @@ class Runtime:
             live = live_among(connection, sorted(jobs))
         for job_id in jobs - live:
             self.blobs.remove_scratch(job_id)
+
+    def _report(self) -> None:
+        """Tell what this worker counts, in its row: the service shows it, and no port has to be opened for that."""
+        host = self.place.worker if "@" in self.place.worker else f"{self.place.worker}@{socket.gethostname()}"
+        told = {
+            "held": self.keeper.held,
+            "taken": self.taken,
+            "window": self.place.window_jobs,
+            "counts": self.tally.to_json(),
+            "pools": self.host.figures(),
+        }
+        put_report(self.database, Report(self.owner, host, self.place.device, 0.0, told))
 
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""
