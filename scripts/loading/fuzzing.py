@@ -83,7 +83,7 @@ def configuration(ids: dict[str, str]) -> str:
         "query.after": [*ids.values()],
     }
     lines = []
-    for number, (place, values) in enumerate(words.items()):
+    for number, values in enumerate(words.values()):
         lines.append(f"[dictionaries.words{number}]\nvalues = {json.dumps(values)}\n")
     lines.append("[parameters]")
     for number, place in enumerate(words):

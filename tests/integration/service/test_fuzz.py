@@ -12,7 +12,7 @@ MINUTES = 1.0
 
 @pytest.mark.timeout(300)
 def test_no_server_error_and_no_undocumented_answer() -> None:
-    """A bounded run of schemathesis over both surfaces, with a key and without, finds nothing; scripts/fuzz runs longer."""
+    """A bounded run of schemathesis over both surfaces, with a key and without, finds nothing."""
     pytest.importorskip("schemathesis")
     command = [sys.executable, str(ROOT / "scripts" / "fuzz"), "--minutes", str(MINUTES), "--steady"]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
