@@ -10,7 +10,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from tests.belongings import OTHERS, give
 from tests.servers.api import ApiServer
+from voicejobs.store.blobs import BlobStore
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "build" / "fuzz"
@@ -23,7 +25,8 @@ CHECKS = (
 )
 PHASES = "examples,coverage,fuzzing,stateful"
 REQUEST_TIMEOUT_S = 20
-SPARE_S = 60
+OFTEN = 0.6
+"""How often a parameter names something that is there."""
 SELF_HARM = ("revoke_key",)
 """Operations that would take the key away that asks, after which every answer is 401; tests ask them."""
 SETTINGS = {
@@ -46,6 +49,8 @@ def run(arguments: argparse.Namespace) -> int:
         ApiServer(Path(name), "", "--grace", "1", **SETTINGS) as server,
     ):
         key = server.key("fuzz")
+        ids = give(server.database, BlobStore(server.folder / "state" / "blobs"), "fuzz")
+        (Path(name) / "schemathesis.toml").write_text(configuration(ids), encoding="utf-8")
         status = subprocess.run(command(arguments, server.url, key), check=False, cwd=name).returncode
         with server.client(key) as client:
             alive = client.get("/api/v1/limits").status_code
@@ -57,6 +62,33 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"the service answers {alive} in the end, and has answered 200 {statuses.get(200, 0)} times")
         return 1
     return int(status != 0)
+
+
+def configuration(ids: dict[str, str]) -> str:
+    """Return a file that lets schemathesis name things that are there, more often than chance would.
+
+    Args:
+        ids: one of each thing, by the name that paths use.
+    """
+    words = {f"path.{name}": [one] for name, one in {**OTHERS, **ids}.items()}
+    words |= {
+        "body.source.file_id": [ids["file_id"]],
+        "body.input_file_id": [ids["file_id"]],
+        "body.pipeline": ["transcribe", "speak"],
+        "body.engine": ["fake", "fake_voice"],
+        "body.model": ["whisper-1", "tts-1", "fake", "fake_voice"],
+        "body.voice": ["alloy", "tone"],
+        "body.purpose": ["user_data", "batch"],
+        "body.endpoint": ["/v1/audio/speech", "/v1/audio/transcriptions"],
+        "query.after": [*ids.values()],
+    }
+    lines = []
+    for number, values in enumerate(words.values()):
+        lines.append(f"[dictionaries.words{number}]\nvalues = {json.dumps(values)}\n")
+    lines.append("[parameters]")
+    for number, place in enumerate(words):
+        lines.append(f'"{place}" = {{ dictionary = "words{number}", probability = {OFTEN} }}')
+    return "\n".join(lines) + "\n"
 
 
 def command(arguments: argparse.Namespace, url: str, key: str) -> list[str]:
