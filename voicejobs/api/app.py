@@ -22,7 +22,7 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
     health.measure_lag,
-    metrics.keep_metrics,
+    metrics.watch,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Literal
 
-from voicejobs import logs
+from voicejobs import logs, spans
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import VoicejobsError
@@ -30,6 +30,7 @@ class Request:
         self.lane: Lane = lane
         self.since = now
         self.trace_id: str = logs.bound("trace_id") or ""
+        self.span = spans.current()
         self.waiting = deque(Item(self, index, work) for index, work in enumerate(works))
         self.error: VoicejobsError | None = None
         self.done = threading.Event()

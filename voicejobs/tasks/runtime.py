@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from sqlalchemy import select
 
-from voicejobs import dispatch, notices
+from voicejobs import dispatch, notices, spans
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
@@ -142,6 +142,7 @@ class Runtime:
     def start(self) -> None:
         """Start the decoder and the threads."""
         self.blobs.make_folders()
+        spans.configure(self.settings.otel_endpoint, "worker")
         self.decoder.start()
         self._guard(self._warm)
         self.keeper.start()
@@ -172,6 +173,7 @@ class Runtime:
         self.host.close()
         self.decoder.close()
         self.database.close()
+        spans.close()
 
     def _run(self) -> None:
         """Dispatch when rung and now and then; look after leases, messages and idle engines."""
