@@ -12,6 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.belongings import OF_NOBODY, OTHERS, TEXT, everything, give
 from tests.servers.api import ApiServer
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
@@ -223,23 +224,84 @@ def test_the_first_key_closes_an_open_service(valkey: Valkey, tmp_path: Path) ->
         assert client.get("/api/v1/limits").status_code == 401
 
 
+WAYS: dict[str, dict[str, Any]] = {
+    "create_upload_part": {"files": {"data": b"0123456789"}},
+    "complete_upload": {"json": {"part_ids": ["part_0"]}},
+    "update_webhook": {"json": {}},
+}
+"""Bodies without which an operation would not get as far as to look for its row."""
+
+
 def test_two_tenants_see_nothing_of_each_other(api: ApiServer) -> None:
-    """Every operation with an id in its path answers 404 to the other tenant, whose key may do everything."""
-    whole = api_description(api)
-    ids = {"key_id": api.first_key.split("_")[2]}
-    asked = 0
-    with api.client(api.key("second")) as other:
-        for path, method, _ in operations(whole):
+    """Every operation with an id in its path answers 404 to the other tenant, whose key may do everything.
+
+    The operations come from the description. Their owner does not get 404 for what can be read, so that the ids are
+    right, and no row has changed in the end.
+    """
+    ids = {**OTHERS, **give(api.database, BlobStore(api.folder / "state" / "blobs"), "first")}
+    before = everything(api.database)
+    asked = read = 0
+    with api.client(api.key("second")) as other, api.client(api.first_key) as owner:
+        for path, method, operation in operations(api_description(api)):
             names = re.findall(r"{([^}]+)}", path)
-            if not names or path in PUBLIC or not set(names) <= set(ids):
+            if not set(names) - OF_NOBODY:
                 continue
+            assert set(names) <= set(ids), f"{method} {path}: tests/belongings.py knows no such id"
             address = path.format(**ids)
-            answer = other.request(method, address, json={} if method in {"post", "put", "patch"} else None)
+            way = WAYS.get(operation["operationId"], {"json": {}} if "requestBody" in operation else {})
+            answer = other.request(method, address, **way)
             asked += 1
             assert answer.status_code == 404, (method, address, answer.text)
+            assert TEXT not in answer.text
+            if method == "get":
+                found = owner.get(address)
+                assert found.status_code in {200, 410}, (address, found.text)
+                read += 1
     assert asked >= 2
-    with api.client(api.first_key) as owner:
-        assert owner.get("/api/v1/limits").status_code == 200
+    assert read >= 1
+    assert everything(api.database) == before
+
+
+def test_two_tenants_share_no_list(api: ApiServer) -> None:
+    """No operation without an id in its path shows the other tenant an id of the first."""
+    ids = give(api.database, BlobStore(api.folder / "state" / "blobs"), "first")
+    asked = 0
+    with api.client(api.key("third")) as other:
+        for path, method, operation in operations(api_description(api)):
+            if method == "get" and "{" not in path and operation["security"]:
+                answer = other.get(path, headers={"accept": "application/json"})
+                asked += 1
+                assert answer.status_code == 200, (path, answer.text)
+                assert not [one for one in ids.values() if one in answer.text], path
+    assert asked >= 3
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/jobs", {"pipeline": "transcribe", "source": {"file_id": "file_id"}}),
+        ("/api/v1/batches", {"input_file_id": "file_id"}),
+        ("/api/v1/jobs", {"pipeline": "speak", "source": {"text": "hello"}, "webhook_ids": ["webhook_id"]}),
+        ("/v1/batches", {"input_file_id": "file_id", "endpoint": "/v1/audio/speech", "completion_window": "24h"}),
+    ],
+)
+def test_what_is_named_in_a_body_must_be_ones_own(api: ApiServer, path: str, body: dict[str, Any]) -> None:
+    """Files and webhooks of another tenant that a body names are answered as those that are not there."""
+    if path not in api_description(api)["paths"]:
+        pytest.skip(f"{path} is not served")
+    ids = give(api.database, BlobStore(api.folder / "state" / "blobs"), "first")
+    text = json.dumps(body)
+    for name, one in ids.items():
+        text = text.replace(f'"{name}"', json.dumps(one)) if f': "{name}"' in text or f'["{name}"' in text else text
+    for key in ("file_id", "input_file_id", "webhook_ids"):
+        text = text.replace(f"{json.dumps(ids.get(key, key))}:", f'"{key}":')
+    nowhere = re.sub(r"(file|wh)_[0-9a-f]{32}", lambda found: f"{found[1]}_{'0' * 32}", text)
+    with api.client(api.key("second")) as other:
+        answers = [
+            other.post(path, content=one, headers={"content-type": "application/json"}) for one in (text, nowhere)
+        ]
+    assert [answer.status_code for answer in answers] in ([404, 404], [400, 400]), [one.text for one in answers]
+    assert answers[0].json()["code"] == answers[1].json()["code"]
 
 
 def test_two_tenants_are_told_apart_by_the_ring_itself(sqlite_url: str) -> None:
