@@ -4,13 +4,15 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
+    |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText,
+    |   |   |   BadAudioFormat, MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
     |   |-- OutputExists, OutputUnwritable
     |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
-    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed,
-    |   |   EngineRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow, BadSignature
+    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
+    |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
+    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, KeyReused,
+    |   |   RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow,
+    |   |   BadSignature
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
@@ -135,6 +137,13 @@ class TooLong(InputError):
 
     code = "too_long"
     default_hint = "Cut the recording, or raise VOICEJOBS_MAX_AUDIO_S."
+
+
+class AudioTooLongForSync(TooLong):
+    """The recording is too long for a call that waits for its answer."""
+
+    code = "audio_too_long_for_sync"
+    default_hint = "Submit it as a job (POST /api/v1/jobs) or in a batch (POST /v1/batches): nobody has to wait then."
 
 
 class NotTranscript(InputError):
@@ -305,6 +314,13 @@ class NoSuchRecord(Permanent):
     code = "no_such_record"
 
 
+class ModelNotFound(NoSuchRecord):
+    """No model of this name can be asked for."""
+
+    code = "model_not_found"
+    default_hint = "GET /v1/models lists the names."
+
+
 class WrongState(Permanent):
     """A job is in a state that does not allow what was asked."""
 
@@ -386,6 +402,20 @@ class InvalidRequest(BadOption):
 
     code = "invalid_request"
     default_hint = "/openapi.json holds the schema."
+
+
+class KeyReused(Permanent):
+    """An Idempotency-Key was used for another request."""
+
+    code = "idempotency_key_reused"
+    default_hint = "Take a new key for a new request."
+
+
+class RangeRefused(Permanent):
+    """None of the bytes that were asked for is there."""
+
+    code = "range_refused"
+    default_hint = "Ask for bytes below the size that Content-Range tells, or for all of them."
 
 
 class BadMediaType(Permanent):

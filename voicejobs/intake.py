@@ -19,6 +19,7 @@ from voicejobs.settings import Settings
 from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.files import hold_file
 from voicejobs.store.schema import files, webhooks
 from voicejobs.submit import Accepted, Blob, InputFile, Submission
 from voicejobs.wishes import Wish, naming, options_of, recognition_options, render_options, speech_options
@@ -185,6 +186,7 @@ def _submit(
 
     def finish(connection: Connection, accepted: Sequence[Accepted]) -> None:
         """Seal the batch where it is made: no crash can leave one that waits for jobs that never come."""
+        _hold_files(connection, intake.tenant, items)
         rows.seal_batch(connection, submission.batch_id)
         if intake.limit is not None:
             intake.limit(connection, intake.tenant, len(accepted))
@@ -193,6 +195,16 @@ def _submit(
 
     accepted = submission.add([file for file, _ in prepared], within=finish)
     return Taken(submission.batch_id, [one.job_id for one in accepted])
+
+
+def _hold_files(connection: Connection, tenant: str, items: Sequence[Item]) -> None:
+    """Keep the files of a submission from being deleted before it is there.
+
+    Raises:
+        NoSuchRecord: one was deleted since we looked.
+    """
+    for file_id in sorted({item.source.file_id for item in items} - {""}):
+        hold_file(connection, tenant, file_id)
 
 
 def _prepared(

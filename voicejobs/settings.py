@@ -20,13 +20,14 @@ SECRETS = (
     "webhook_secret",
     "flower_auth",
     "server_key",
+    "api_engine_key",
 )
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK", "WATCH",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""
@@ -75,8 +76,22 @@ class Settings:
         api_max_requests: requests that the service has in hand at once.
         api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
         api_concurrency: requests of one key at once; 0 for no limit.
+        api_streams: event streams of one key at once; 0 for no limit.
         api_tenant_jobs: jobs that a tenant may have in the queue or at work; 0 for no limit.
         api_tenant_audio_s: seconds of audio that these may have together; 0 for no limit.
+        api_aliases: names of models in OpenAI's interface and what they stand for, `NAME=MODEL,...`.
+        api_voices: names of voices there and what they stand for, `NAME=VOICE,...`.
+        api_sync_audio_s: longest recording of a call that waits for its answer, in seconds.
+        api_sync_wait_s: seconds for which such a call waits.
+        api_sync_upload_bytes: largest body of such a call with a recording.
+        api_speech_chars: characters of a text that such a call speaks.
+        api_upload_bytes: largest file that is uploaded in one piece; what is larger goes in parts.
+        api_batch_lines: requests in the file of a batch.
+        api_batch_bytes: size of the file of a batch.
+        api_engine_url: voice engine for live captions, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
+        api_engine_key: key that it asks for; empty for none.
+        api_live_streams: live captions at once; further ones are refused.
+        api_live_s: longest stream of live captions, in seconds.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
@@ -156,8 +171,22 @@ class Settings:
     api_max_requests: int = 512
     api_requests_per_minute: int = 6000
     api_concurrency: int = 256
+    api_streams: int = 64
     api_tenant_jobs: int = 100_000
     api_tenant_audio_s: float = 0.0
+    api_aliases: str = "whisper-1=base,tts-1=en_US-joe-medium,tts-1-hd=en_US-joe-medium"
+    api_voices: str = ""
+    api_sync_audio_s: float = 600.0
+    api_sync_wait_s: float = 300.0
+    api_sync_upload_bytes: int = 25 << 20
+    api_speech_chars: int = 4096
+    api_upload_bytes: int = 2 << 30
+    api_batch_lines: int = 10_000
+    api_batch_bytes: int = 200_000_000
+    api_engine_url: str = ""
+    api_engine_key: str = field(default="", repr=False)
+    api_live_streams: int = 16
+    api_live_s: float = 3 * 3600.0
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"

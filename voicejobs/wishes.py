@@ -186,9 +186,9 @@ def _check_clips(prepare: Mapping[str, Any]) -> None:
     """
     before_s = 0.0
     for number, (start_s, end_s) in enumerate(prepare.get("clips", [])):
-        if before_s is None or (start_s or 0.0) < before_s or (end_s is not None and end_s <= (start_s or 0.0)):
+        if (start_s or 0.0) < before_s or (end_s is not None and end_s <= (start_s or 0.0)):
             raise BadOption("options.clips must rise, and not overlap", param=f"options.clips[{number}]")
-        before_s = end_s
+        before_s = float("inf") if end_s is None else end_s
 
 
 def _deliver_options(wish: Wish, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,22 +21,23 @@ _FUNCTION = """
     """
 _TRIGGER_POSTGRES = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION voicejobs_note_{name}()
+    FOR EACH ROW WHEN ({watched}{condition}) EXECUTE FUNCTION voicejobs_note_{name}()
     """
 _TRIGGER_SQLITE = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN {condition} BEGIN
+    FOR EACH ROW WHEN {watched}{condition} BEGIN
         INSERT INTO events (tx, tenant, type, batch_id, job_id, created_at)
         VALUES (0, NEW.tenant, '{name}.' || NEW.state, {ids}, (julianday('now') - 2440587.5) * 86400.0);
     END
     """
+# The batch that a job has for itself, because it was submitted alone, has no events: nobody knows of it.
 _TABLES = (
-    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id"},
-    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL"},
+    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id", "watched": "NEW.watched = 1"},
+    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL", "watched": "NEW.watched = 1 AND NEW.kind = 'batch'"},
 )
 _CHANGES = (
-    {"kind": "added", "event": "INSERT", "condition": "NEW.watched = 1"},
-    {"kind": "changed", "event": "UPDATE OF state", "condition": "NEW.watched = 1 AND NEW.state <> OLD.state"},
+    {"kind": "added", "event": "INSERT", "condition": ""},
+    {"kind": "changed", "event": "UPDATE OF state", "condition": " AND NEW.state <> OLD.state"},
 )
 
 
@@ -192,6 +193,15 @@ def upgrade() -> None:
     op.add_column("batches", sa.Column("kind", sa.String(length=16), server_default="batch", nullable=False))
     op.add_column("batches", sa.Column("watched", sa.Integer(), server_default="0", nullable=False))
     op.add_column("batches", sa.Column("request", sa.Text(), nullable=True))
+    op.create_index(
+        "ix_batches_tenant",
+        "batches",
+        ["tenant", "id"],
+        unique=False,
+        sqlite_where=sa.text("kind = 'batch'"),
+        postgresql_where=sa.text("kind = 'batch'"),
+    )
+    op.create_index("ix_jobs_tenant", "jobs", ["tenant", "id"], unique=False)
     op.add_column("jobs", sa.Column("watched", sa.Integer(), server_default="0", nullable=False))
     op.add_column("jobs", sa.Column("request", sa.Text(), nullable=True))
 
@@ -213,6 +223,13 @@ def downgrade() -> None:
             )
         if is_postgres:
             op.execute("DROP FUNCTION voicejobs_note_{name}()".format(**table))
+    op.drop_index("ix_jobs_tenant", table_name="jobs")
+    op.drop_index(
+        "ix_batches_tenant",
+        table_name="batches",
+        sqlite_where=sa.text("kind = 'batch'"),
+        postgresql_where=sa.text("kind = 'batch'"),
+    )
     op.drop_column("jobs", "request")
     op.drop_column("jobs", "watched")
     op.drop_column("batches", "request")

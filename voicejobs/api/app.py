@@ -9,20 +9,57 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from voicejobs import __version__
-from voicejobs.api import health, keys, metrics, openapi, problems, usage
+from voicejobs.api import (
+    artifacts,
+    batches,
+    catalogue,
+    events,
+    following,
+    health,
+    jobs,
+    keys,
+    live,
+    metrics,
+    openai_audio,
+    openai_batches,
+    openai_files,
+    openai_models,
+    openai_uploads,
+    openapi,
+    problems,
+    transcripts,
+    usage,
+)
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
 from voicejobs.api.context import Context
 from voicejobs.api.headers import Envelope, words
 
 ROUTERS: tuple[APIRouter, ...] = (
-    health.router, metrics.router, keys.router, usage.router, openapi.router,
-)  # fmt: skip
+    health.router,
+    metrics.router,
+    jobs.router,
+    transcripts.router,
+    batches.router,
+    artifacts.router,
+    events.router,
+    catalogue.router,
+    keys.router,
+    usage.router,
+    openai_audio.router,
+    openai_models.router,
+    openai_files.router,
+    openai_uploads.router,
+    openai_batches.router,
+    live.router,
+    openapi.router,
+)
 """Every router of the service; each has its tag."""
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
     health.measure_lag,
     metrics.watch,
+    following.follow_changes,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

@@ -153,10 +153,8 @@ class Changes:
         async with self.listen(tenant=tenant, job_id=job_id, batch_id=batch_id, after=after) as listener:
             async for event in self.backlog(listener):
                 yield event
-            while True:
-                event = await listener.next()
-                if event is not None:
-                    yield event
+            while (news := await listener.next()) is not None:
+                yield news
 
     async def backlog(self, listener: Listener) -> AsyncIterator[Event]:
         """Yield what lies behind a listener's place in the table by now; `Listener.next` goes on from there."""

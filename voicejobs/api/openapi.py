@@ -30,6 +30,11 @@ _DESCRIPTION = (
 )
 _TAGS = {
     "service": "Health, and this description.",
+    "jobs": "One recording or text each: submit, follow, fetch.",
+    "batches": "Many jobs at once.",
+    "artifacts": "What jobs have left behind.",
+    "events": "What happens to jobs and batches.",
+    "catalogue": "What this installation can do.",
     "keys": "API keys of the tenant.",
     "usage": "What was done, and what may be asked for.",
 }

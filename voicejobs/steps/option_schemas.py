@@ -49,6 +49,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Schema]]] = {
     "prepare": {
         "channels": {"type": "string", "enum": ["mix", "split", "left", "right"]},
         "clips": {"type": "array", "items": _TIMES, "maxItems": 1000},
+        "max_audio_s": _number(0, 1e7),
         "vad_engine": _NAME,
         "vad_filter": _FLAG,
         "vad_threshold": _number(0.01, 0.99),

@@ -19,7 +19,7 @@ from voicejobs.store.schema import idempotency_keys as keys
 KEPT_S: Final = 86_400.0
 """How long an answer is given again."""
 MAX_KEY_CHARS: Final = 255
-_INSERT: Final = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+_INSERT: Final[dict[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 class AnsweredMeanwhile(Exception):  # noqa: N818 - no failure: the transaction is given up for the answer that is there

@@ -562,11 +562,12 @@ def complete_batches(connection: Connection) -> int:
     ids = list(connection.execute(found).scalars())
     if not ids:
         return 0
+    is_cancelling = batches.c.state == BatchState.CANCELLING
     return int(
         connection.execute(
             update(batches)
             .where(batches.c.id.in_(ids), *is_complete)
-            .values(state=BatchState.COMPLETED, finished_at=now_s())
+            .values(state=case((is_cancelling, BatchState.CANCELLED), else_=BatchState.COMPLETED), finished_at=now_s())
         ).rowcount
     )
 

@@ -1,5 +1,7 @@
 """Events of watched jobs and batches: written with the change, and read in an order that nothing slips behind."""
 
+from typing import Any
+
 import pytest
 from sqlalchemy import update
 
@@ -13,7 +15,7 @@ from voicejobs.store.schema import jobs
 from voicejobs.store.states import JobState
 
 
-def add_watched(database: Database, tenant: str = "default", **fields: object) -> tuple[str, str]:
+def add_watched(database: Database, tenant: str = "default", **fields: Any) -> tuple[str, str]:
     """Insert a batch with one job, both watched; return their ids."""
     job = rows.new_job(watched=True, **fields)
     with database.begin() as connection:

@@ -10,7 +10,16 @@ from sqlalchemy import func, insert, select
 
 from tests import rows
 from voicejobs import intake as taking
-from voicejobs.errors import BadOption, EmptyText, NoSuchRecord, QueueFull, UnknownEngine, UnknownModel, VoicejobsError
+from voicejobs.errors import (
+    AddressRefused,
+    BadOption,
+    EmptyText,
+    NoSuchRecord,
+    QueueFull,
+    UnknownEngine,
+    UnknownModel,
+    VoicejobsError,
+)
 from voicejobs.intake import Intake, Item, Source, Terms, Wish
 from voicejobs.settings import Settings
 from voicejobs.store.blobs import BlobStore
@@ -115,7 +124,7 @@ def test_what_runs_within_shares_the_fate(database: Database, make_intake: MakeI
     assert seen == [taken]
     with database.read() as connection:
         assert connection.execute(select(func.count()).select_from(jobs)).scalar_one() == 1
-        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 2
+        assert connection.execute(select(func.count()).select_from(events)).scalar_one() == 1
 
 
 def test_files_and_webhooks_of_others_are_not_there(database: Database, make_intake: MakeIntake) -> None:
@@ -150,8 +159,8 @@ def test_files_and_webhooks_of_others_are_not_there(database: Database, make_int
         (Wish(task="speak", engine="fake_voice", formats=["ctm"]), Source(text="a"), BadOption, "output_formats"),
         (FAKE, Source(text="Hello"), BadOption, "source.text"),
         (FAKE, Source(), BadOption, "source"),
-        (FAKE, Source(url="https://example.org/a.wav"), BadOption, "source.url"),
-        (FAKE, Source(path="/etc/passwd"), BadOption, "source.path"),
+        (FAKE, Source(url="https://example.org/a.wav"), AddressRefused, "source.url"),
+        (FAKE, Source(path="/etc/passwd"), AddressRefused, "source.path"),
         (Wish(task="speak", engine="fake_voice"), Source(text=" \n"), EmptyText, "source.text"),
     ],
 )
@@ -164,12 +173,13 @@ def test_what_cannot_be_done_is_refused(
     assert caught.value.details["param"] == param
 
 
-def test_addresses_are_brought_where_that_is_allowed(database: Database, make_intake: MakeIntake) -> None:
-    """An address is fetched by whoever may, and its blob and name become the source of the job."""
-    made = make_intake(bring_url=lambda url: (Blob("d" * 64, 5), url.rpartition("/")[2]))
-    (job_id,) = taking.submit_one(made, Item(FAKE, Source(url="https://example.org/talk.wav"))).job_ids
+def test_addresses_are_taken_where_that_is_allowed(database: Database, make_intake: MakeIntake) -> None:
+    """An address that the settings allow becomes the source of a job, whose name is the end of its path."""
+    made = make_intake(settings={"source_url_enabled": True, "source_url_hosts": "example.org"})
+    (job_id,) = taking.submit_one(made, Item(FAKE, Source(url="https://example.org/talk.wav?secret=1"))).job_ids
     job = rows.job(database, job_id)
-    assert (job.source_name, json.loads(job.source)["blob"]) == ("talk.wav", "d" * 64)
+    assert (job.source_name, job.input_sha256, job.watched) == ("talk.wav", None, 1)
+    assert json.loads(job.source)["url"].startswith("https://example.org/")
 
 
 def test_speech_after_recognition_has_options_of_its_own(database: Database, make_intake: MakeIntake) -> None:
