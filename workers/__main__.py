@@ -30,8 +30,10 @@ def main() -> None:
     if "--ready-fd" in sys.argv[1:]:
         _tell_ready(int(sys.argv[sys.argv.index("--ready-fd") + 1]))
 
+    _close_stdout()
     app.worker_main(
         [
+            "--quiet",
             "worker",
             "--pool=threads",
             f"--concurrency={slot.threads}",
@@ -42,6 +44,13 @@ def main() -> None:
             "--loglevel=WARNING",
         ]
     )
+
+
+def _close_stdout() -> None:
+    """Send standard output nowhere: Celery tells people of its shutdown there, and our log is JSON alone."""
+    null_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_fd, 1)
+    os.close(null_fd)
 
 
 def _tell_ready(fd: int) -> None:

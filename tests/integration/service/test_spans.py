@@ -38,7 +38,9 @@ class Collector:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 for group in ExportTraceServiceRequest.FromString(body).resource_spans:
                     named = {one.key: one.value.string_value for one in group.resource.attributes}
-                    collector.spans += [(named["service.name"], one) for scope in group.scope_spans for one in scope.spans]
+                    collector.spans += [
+                        (named["service.name"], one) for scope in group.scope_spans for one in scope.spans
+                    ]
                 self.send_response(200)
                 self.end_headers()
 
