@@ -2,12 +2,14 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
 import sys
 from dataclasses import replace
 
+from voicejobs import logs
 from voicejobs.heap import give_back_large_blocks
 from voicejobs.messages import queue_name
 
@@ -24,7 +26,10 @@ def main() -> None:
     if "--die-with-parent" in sys.argv[1:]:
         die_with_parent()
     give_back_large_blocks()
-    from .app import app, runtime, slot  # noqa: PLC0415 - reads the environment, so not at import
+    from .app import app, runtime, settings, slot  # noqa: PLC0415 - reads the environment, so not at import
+
+    logs.configure(settings.log_level)
+    logging.captureWarnings(capture=True)  # warnings are lines of the log, too
 
     runtime.place = replace(runtime.place, is_restart="--restart" in sys.argv[1:])
     if "--ready-fd" in sys.argv[1:]:

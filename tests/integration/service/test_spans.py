@@ -1,4 +1,4 @@
-"""Spans of OpenTelemetry reach a collector, belong to the trace of the request, and cost nothing where there is none."""
+"""Spans of OpenTelemetry reach a collector, each in the trace of its request; where it is off they cost nothing."""
 
 import subprocess
 import sys

@@ -74,4 +74,5 @@ def test_every_line_of_every_log_is_json(bench: Bench) -> None:
     worker.terminate()
     worker.wait(20)
     for line in bench.log.splitlines():
+        assert line.startswith("{"), line
         assert {"time", "level", "logger", "event", "pid"} <= set(json.loads(line)), line
