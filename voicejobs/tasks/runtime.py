@@ -236,7 +236,9 @@ class Runtime:
         """Send what the window has room for, while this machine has disk and this worker memory for it."""
         if not self._has_room():
             return
-        dispatch.fill(self.database, self.app, self.place.window_jobs)
+        sent = dispatch.fill(self.database, self.app, self.place.window_jobs)
+        if sent:
+            self.tally.add("sent", sent)
 
     def _has_room(self) -> bool:
         """Tell whether disk and memory allow further jobs; say so, in the log and to whoever waits for jobs."""
