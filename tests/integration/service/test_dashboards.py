@@ -81,5 +81,8 @@ def test_the_page_of_docs_tells_of_every_metric(names: set[str]) -> None:
     """docs/watching.md explains each metric, and none that does not exist."""
     page = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(voicejobs_\w+)`", page))
-    plain = {re.sub(r"_(bucket|count|sum)$", "", name) if name.endswith(("_bucket", "_sum", "_count")) else name for name in names}
+    plain = {
+        re.sub(r"_(bucket|count|sum)$", "", name) if name.endswith(("_bucket", "_sum", "_count")) else name
+        for name in names
+    }
     assert told == plain
