@@ -16,8 +16,9 @@
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ServerUnreachable, Internal
+    |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory,
+    |   |   MemoryLow, DiskFull, BlobsUnavailable, BlobsRefused, BrokerUnavailable, DatabaseUnavailable,
+    |   |   StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -556,6 +557,20 @@ class DiskFull(Transient):
 
     code = "disk_full"
     default_hint = "Free some space; work goes on by itself."
+
+
+class BlobsUnavailable(Transient):
+    """The blob store cannot be reached, or cannot serve us."""
+
+    code = "blobs_unavailable"
+    default_hint = "Check VOICEJOBS_BLOBS_URL and that the store answers; work goes on by itself."
+
+
+class BlobsRefused(Transient):
+    """The blob store refuses us."""
+
+    code = "blobs_refused"
+    default_hint = "Check the bucket of VOICEJOBS_BLOBS_URL, the credentials and their rights; work goes on by itself."
 
 
 class BrokerUnavailable(Transient):

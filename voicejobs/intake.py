@@ -333,8 +333,8 @@ def _input(intake: Intake, graph: Pipeline, source: Source, place: _Place) -> In
     if source.blob is not None:
         return InputFile(name=source.name or "input", blob=source.blob, **common)
     with naming(f"source.{given[0]}"):
-        place = url_source(intake.settings, source.url) if source.url else path_source(intake.settings, source.path)
-    return InputFile(name=source.name or shown_name(place), elsewhere=place, **common)
+        far = url_source(intake.settings, source.url) if source.url else path_source(intake.settings, source.path)
+    return InputFile(name=source.name or shown_name(far), elsewhere=far, **common)
 
 
 def _text(graph: Pipeline, text: str) -> str:

@@ -14,9 +14,11 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, che
 SECRETS = (
     "broker_url",
     "database_url",
+    "s3_secret",
     "rpc_keys",
     "openai_key",
     "remote_key",
+    "api_engine_key",
     "webhook_secret",
     "flower_auth",
     "server_key",
@@ -27,7 +29,7 @@ OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "KEY", "WEBHOOK", "WATCH",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""
@@ -40,6 +42,12 @@ class Settings:
     Args:
         state_dir: folder of the embedded stack: database, decoded audio, logs.
         models_dir: folder of verified model files.
+        blobs_url: place of blobs that all machines share: `s3://bucket/prefix`, or a folder; empty: the state folder.
+        blobs_cache_bytes: size of the blobs of S3 that stay in the state folder.
+        s3_endpoint_url: address of a store that speaks S3; empty for AWS's own.
+        s3_region: its region; empty for that of AWS's own settings.
+        s3_key_id: id of the access key; empty for the credentials of AWS's own settings.
+        s3_secret: its secret.
         broker_url: Redis-protocol server; empty starts a private Valkey.
         database_url: SQLAlchemy URL of Postgres (`postgresql+psycopg://`); empty uses SQLite in the state folder.
         local_workers: whether commands start workers on this machine when the servers are external.
@@ -137,6 +145,12 @@ class Settings:
 
     state_dir: Path
     models_dir: Path
+    blobs_url: str = ""
+    blobs_cache_bytes: int = 10_000_000_000
+    s3_endpoint_url: str = ""
+    s3_region: str = ""
+    s3_key_id: str = ""
+    s3_secret: str = field(default="", repr=False)
     broker_url: str = ""
     database_url: str = ""
     local_workers: bool = True
@@ -274,7 +288,9 @@ class Settings:
 
     @property
     def blobs_dir(self) -> Path:
-        """Return the folder of blobs and decoded audio."""
+        """Return the folder of blobs and decoded audio; with an object store, that of its cache."""
+        if self.blobs_url and not self.blobs_url.startswith("s3://"):
+            return Path(self.blobs_url.removeprefix("file://"))
         return self.state_dir / "blobs"
 
     @property

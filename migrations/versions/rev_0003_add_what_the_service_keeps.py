@@ -143,6 +143,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("rotated_at", sa.Double(), nullable=True),
+        sa.Column("paused_until", sa.Double(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
     )

@@ -29,6 +29,7 @@ from voicejobs.api import (
     problems,
     transcripts,
     usage,
+    webhooks,
 )
 from voicejobs.api.access import Need, needs
 from voicejobs.api.bodies import Bodies
@@ -46,6 +47,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     catalogue.router,
     keys.router,
     usage.router,
+    webhooks.router,
     openai_audio.router,
     openai_models.router,
     openai_files.router,
@@ -58,8 +60,9 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
     health.measure_lag,
-    metrics.watch,
     following.follow_changes,
+    webhooks.tell_webhooks,
+    metrics.watch,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

@@ -21,7 +21,7 @@ from voicejobs.store.files import NewFile, insert_file
 from voicejobs.store.jobs import NewBatch
 from voicejobs.store.leases import dump
 from voicejobs.store.schema import batches, jobs
-from voicejobs.store.states import BatchState, JobState
+from voicejobs.store.states import LIVE_JOB, BatchState, JobState
 
 KEY: Final = "openai"
 """Under this name a batch, and each of its jobs, keeps what only this surface knows."""
@@ -136,6 +136,7 @@ def _standing(row: Row[Any], counts: Mapping[str, int]) -> dict[str, Any]:
             "completed": counts.get(JobState.SUCCEEDED, 0),
             "failed": failed + len(bad),
         },
+        "live": sum(counts.get(state, 0) for state in LIVE_JOB),
         "created_at": row.created_at,
         "finished_at": row.finished_at,
         "expires_at": None if window_s is None else row.created_at + window_s,
@@ -156,7 +157,7 @@ def _status(row: Row[Any], ours: Mapping[str, Any], counts: Mapping[str, int]) -
     return "expired" if counts.get(JobState.EXPIRED) else "completed"
 
 
-def needs_files(row: Row[Any], ours: Mapping[str, Any] | None = None) -> bool:
+def needs_files(row: Any, ours: Mapping[str, Any] | None = None) -> bool:
     """Tell whether a batch has ended and its files are still to be made; again where it went on after its end."""
     if ours is None:
         ours = (json.loads(row.request) if row.request else {}).get(KEY, {})
@@ -185,7 +186,7 @@ def make_files(database: Database, blobs: BlobStore, tenant: str, batch_id: str,
     database.run(lambda connection: _note_files(connection, tenant, row, made))
 
 
-def _ended_jobs(database: Database, batch_id: str) -> Iterator[Row[Any]]:
+def _ended_jobs(database: Database, batch_id: str) -> Iterator[Any]:
     """Yield the jobs of a batch in the order of their lines, some at a time."""
     after = -1
     columns = (jobs.c.id, jobs.c.seq, jobs.c.state, jobs.c.error, jobs.c.request, jobs.c.pipeline)

@@ -11,6 +11,7 @@ from voicejobs.api import openai_docs as docs
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.bodies import takes_up_to
 from voicejobs.api.context import Context, Here, TraceId
+from voicejobs.api.jobs import intake_of
 from voicejobs.api.openai_answers import (
     MEDIA_TYPES,
     SOUND_TYPES,
@@ -22,6 +23,7 @@ from voicejobs.api.openai_answers import (
 from voicejobs.api.openai_calls import (
     CallerGoneError,
     Spoken,
+    in_their_words,
     sound_of,
     speech_request,
     transcript_of,
@@ -69,7 +71,7 @@ async def create_transcription(request: Request, context: Here, caller: Writer, 
 
     With `Prefer: respond-async` the answer is the job, which `GET /api/v1/jobs/{id}` follows.
     """
-    return await _listen(request, context, _intake(context, caller, trace_id), "transcribe")
+    return await _listen(request, context, intake_of(context, caller, trace_id), "transcribe")
 
 
 @router.post(
@@ -82,7 +84,7 @@ async def create_transcription(request: Request, context: Here, caller: Writer, 
 @takes_up_to("api_sync_upload_bytes")
 async def create_translation(request: Request, context: Here, caller: Writer, trace_id: TraceId) -> Response:
     """Turn a recording into English text, and wait for it."""
-    return await _listen(request, context, _intake(context, caller, trace_id), "translate")
+    return await _listen(request, context, intake_of(context, caller, trace_id), "translate")
 
 
 @router.post(
@@ -97,7 +99,7 @@ async def create_speech(request: Request, context: Here, caller: Writer, trace_i
     wish = speech_wish(await json_object(request), context.settings.api_speech_chars)
     _, wanted = speech_request(context.settings, wish)
     item = Item(wanted, Source(text=wish.text, name="speech"), {"openai": {"endpoint": "speech"}})
-    intake = _intake(context, caller, trace_id)
+    intake = intake_of(context, caller, trace_id)
     if _is_async(request):
         return await _accepted(context, intake, item)
     job_id = await _submitted(context, intake, item)
@@ -132,11 +134,6 @@ async def json_object(request: Request) -> dict[str, Any]:
     return document
 
 
-def _intake(context: Context, caller: Caller, trace_id: str) -> Intake:
-    """Return where the requests of a caller go."""
-    return Intake(context.settings, context.database, context.blobs, tenant=caller.tenant, trace_id=trace_id)
-
-
 def _is_async(request: Request) -> bool:
     """Tell whether the caller prefers not to wait (RFC 7240)."""
     wishes = (part.strip().lower() for part in request.headers.get("prefer", "").split(","))
@@ -169,13 +166,15 @@ async def _listen(request: Request, context: Context, intake: Intake, task: Task
 
 async def _submitted(context: Context, intake: Intake, item: Item) -> str:
     """Make the job of a call that waits, ahead of all that nobody waits for."""
-    taken = await context.run(submit_one, intake, item, Terms(lane="interactive"))
+    with in_their_words():
+        taken = await context.run(submit_one, intake, item, Terms(lane="interactive"))
     return taken.job_ids[0]
 
 
 async def _accepted(context: Context, intake: Intake, item: Item) -> Response:
     """Make the job of a call that does not wait, and say where it is followed."""
-    taken = await context.run(submit_one, intake, item, Terms())
+    with in_their_words():
+        taken = await context.run(submit_one, intake, item, Terms())
     job_id = taken.job_ids[0]
     return docs.json_response(
         {"id": job_id, "object": "job", "status": "queued", "text": ""},

@@ -12,20 +12,30 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Row
 
+from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here, TraceId
+from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
 from voicejobs.api.line_batches import KEY, Order
 from voicejobs.api.openai_answers import answer_document
-from voicejobs.api.openai_calls import error_of, sound_of, speech_request, transcript_of, transcription_request
+from voicejobs.api.openai_calls import (
+    error_of,
+    in_their_words,
+    sound_of,
+    speech_request,
+    transcript_of,
+    transcription_request,
+)
 from voicejobs.api.openai_files import life_s
 from voicejobs.api.openai_wishes import speech_wish, transcription_wish
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
-from voicejobs.errors import BadOption, NoSuchRecord, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, options_of, submit_many
+from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
+from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
+from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
@@ -41,7 +51,7 @@ _WINDOW = re.compile(r"(\d{1,3})h")
 _HOUR_S = 3600.0
 _LONGEST_WINDOW_H = 168
 _SOURCES: Final = ("file_id", "url", "input_audio")
-_making: "dict[tuple[int, str], asyncio.Task[None]]" = {}
+_making: "dict[tuple[int, str], asyncio.Future[None]]" = {}
 """Files of batches that are being made in this process, by loop and batch."""
 
 
@@ -73,7 +83,7 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     A line that is no request ends in the file of errors; the others go on. A custom_id that comes twice, and a file
     without any request, fail the batch.
     """
-    intake = Intake(context.settings, context.database, context.blobs, tenant=caller.tenant, trace_id=trace_id)
+    intake = intake_of(context, caller, trace_id)
     window_s = _window_s(wanted.completion_window)
     metadata = wanted.metadata or {}
     check_metadata(metadata)
@@ -132,13 +142,16 @@ async def _shown(context: Context, tenant: str, batch_id: str) -> dict[str, Any]
             return row, line_batches.standings(connection, [row])[0]
 
     row, standing = await context.run(look)
+    if row.finished_at is None and not standing["live"]:
+        await context.run(control.settle, context.database)  # the upkeep of a worker would do so a little later
+        row, standing = await context.run(look)
     if line_batches.needs_files(row):
         await asyncio.shield(_files_of(context, tenant, batch_id))
         _, standing = await context.run(look)
     return batch_object(standing)
 
 
-def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[None]":
+def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Future[None]":
     """Return the task that makes the files of a batch: one for all who ask in this process."""
     key = (id(asyncio.get_running_loop()), batch_id)
     task = _making.get(key)
@@ -148,12 +161,12 @@ def _files_of(context: Context, tenant: str, batch_id: str) -> "asyncio.Task[Non
             return _line_of(context, row)
 
         make = context.run(line_batches.make_files, context.database, context.blobs, tenant, batch_id, answer)
-        task = _making[key] = asyncio.ensure_future(make)  # type: ignore[assignment] # a coroutine becomes a task
+        task = _making[key] = asyncio.ensure_future(make)
         task.add_done_callback(lambda done: _forget(key, done))
     return task
 
 
-def _forget(key: tuple[int, str], done: "asyncio.Task[None]") -> None:
+def _forget(key: tuple[int, str], done: "asyncio.Future[None]") -> None:
     """Let go of a task; whoever waits for it hears of its error."""
     _making.pop(key, None)
     if not done.cancelled():
@@ -221,8 +234,9 @@ def _with(order: Order, bad: list[BadLine]) -> Order:
 def _item_of(intake: Intake, line: Line, endpoint: str) -> Item | BadLine:
     """Return what a line asks for, all of it checked, or what is wrong with it."""
     try:
-        item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
-        options_of(intake.settings, item.wish)
+        with in_their_words():
+            item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
+            options_of(intake.settings, item.wish)
     except VoicejobsError as error:
         return BadLine.of(line, error)
     return item
@@ -257,25 +271,19 @@ def _source_of(intake: Intake, kind: str, value: Any) -> Source:
     """Return the recording of a line.
 
     Raises:
-        BadOption, NoSuchRecord: it names none that is there, or in a way that is not allowed here.
+        BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
     """
     if kind == "input_audio":
         return _inline_source(intake, value)
     if not isinstance(value, str) or not value:
         raise BadOption(f"{kind} is no text", param=kind)
     if kind == "file_id":
-        try:
+        with naming(kind):
             file = files.get_file(intake.database, intake.tenant, value)
-        except NoSuchRecord as error:
-            error.details["param"] = kind
-            raise
         return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
-    if intake.bring_url is None:
-        raise BadOption(
-            "This server takes no recording by its address", hint="Upload it, and name it by file_id.", param="url"
-        )
-    blob, name = intake.bring_url(value)
-    return Source(blob=blob, name=name)
+    with naming(kind):
+        url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch
+    return Source(url=value)
 
 
 def _inline_source(intake: Intake, value: Any) -> Source:

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,13 @@ TRANSCRIPT, SOUND = "transcript", "sound"
 """Kinds of artifacts that jobs leave behind."""
 _ONCE: Mapping[str, str] = {"x-should-retry": "false"}
 """Headers of what is not to be asked again: the job has been tried as often as it may be."""
+_OPTIONS = "options."
+_THEIR_NAMES: Mapping[str, str] = {
+    "initial_prompt": "prompt",
+    "temperatures": "temperature",
+    "instruct": "instructions",
+    "sample_rate_hz": "sample_rate",
+}
 
 
 class CallerGoneError(Exception):
@@ -107,8 +115,21 @@ def speech_request(settings: Settings, wish: SpeechWish) -> tuple[Named, Wish]:
     return model, Wish(task="speak", engine=model.engine, model=model.model, options=options, formats=formats)
 
 
-async def wait_for(request: Request, context: Context, job_id: str) -> Row[Any]:
-    """Return the row of a job once it has succeeded; it is cancelled where nobody waits for it any longer.
+@contextmanager
+def in_their_words() -> Iterator[None]:
+    """Let errors name parameters as OpenAI's interface does, and not by the options of steps that they become."""
+    try:
+        yield
+    except VoicejobsError as error:
+        name = str(error.details.get("param") or "")
+        if name.startswith(_OPTIONS):
+            option = name.removeprefix(_OPTIONS)
+            error.details["param"] = _THEIR_NAMES.get(option, option)
+        raise
+
+
+async def wait_for(request: Request, context: Context, job_id: str) -> None:
+    """Return once a job has succeeded; it is cancelled where nobody waits for it any longer.
 
     Raises:
         CallerGoneError: the connection was closed.
@@ -140,7 +161,6 @@ async def wait_for(request: Request, context: Context, job_id: str) -> Row[Any]:
     row = await context.run(job_row, context.database, job_id)
     if row.state != JobState.SUCCEEDED:
         raise error_of(row, context.settings.api_sync_audio_s)
-    return row
 
 
 async def _left(request: Request) -> None:
@@ -183,7 +203,7 @@ def _final(error: VoicejobsError) -> VoicejobsError:
     return error
 
 
-def job_row(database: Database, job_id: str) -> Row[Any]:
+def job_row(database: Database, job_id: str) -> Any:
     """Return what answers need of a job."""
     query = select(jobs.c.id, jobs.c.state, jobs.c.error, jobs.c.audio_s, jobs.c.request).where(jobs.c.id == job_id)
     with database.read() as connection:

@@ -23,7 +23,7 @@ CHANNELS = ("mix", "split", "left", "right")
 PCM_RATE_HZ = 24_000
 """Rate of sound in the format `pcm`, which has no header to tell it."""
 SLOWEST, FASTEST = 0.25, 4.0
-LONGEST_PROMPT = 10_000
+LONGEST_PROMPT = 4096
 """Characters of a prompt or of hot words; engines look at the last few hundred."""
 LONGEST_NAME = 256
 
@@ -87,7 +87,7 @@ class TranscriptionWish:
     def needs_words(self) -> bool:
         """Tell whether the engine has to give the times of words."""
         if self.response_format in {"srt", "vtt"}:
-            return self.render.get("subtitle_profile", "netflix") != "plain"
+            return bool(self.render.get("subtitle_profile") != "plain")
         return self.response_format == "verbose_json" and "word" in self.granularities
 
     def to_json(self) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """`voicejobs doctor`: look at everything that voicejobs needs, and say what to do about what is missing."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +17,7 @@ import click
 from sqlalchemy import select
 
 from voicejobs import __version__
-from voicejobs.accelerators import find_devices, sharing_service
+from voicejobs.accelerators import driver_versions, find_devices, sharing_service
 from voicejobs.cli.broker import require_answer
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import EXIT_PROBLEMS_FOUND
@@ -33,9 +35,12 @@ from voicejobs.models.installed import state
 from voicejobs.settings import Settings, environment
 from voicejobs.store import migrate
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.remote_blobs import blob_store
 
 LOW_DISK_BYTES = 2_000_000_000
 CLOCKS_APART_S = 5.0
+CTRANSLATE2_CUDA = "12"
+"""The CUDA whose libraries CTranslate2 4.8 opens; docs/dependencies.md, extra `gpu`."""
 ANSWER_S = 5.0
 _SERVERS: Mapping[str, tuple[str, Callable[[EngineSpec, float], str]]] = {
     "openai": ("openai_url", openai.probe),
@@ -59,7 +64,7 @@ class Finding:
 @click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def doctor(as_json: bool) -> int:
-    """Check Python, packages, engines, models, folders, disk, database and broker.
+    """Check Python, packages, engines, models, folders, disk, blobs, database and broker.
 
     Exits with 9 where something must be mended.
     """
@@ -167,6 +172,13 @@ def _disk(settings: Settings) -> Finding:
     return Finding("disk", "ok", f"{free / 1e9:.1f} GB free")
 
 
+def _blobs(settings: Settings) -> Finding:
+    """Write to the blob store, read it back, and remove it."""
+    began = time.monotonic()
+    place = blob_store(settings).probe()
+    return Finding("blobs", "ok", f"{place}, {(time.monotonic() - began) * 1000:.0f} ms")
+
+
 def _devices(settings: Settings) -> Finding:
     """List the accelerators, their parts, and the service through which processes would share one."""
     found = find_devices()
@@ -177,6 +189,36 @@ def _devices(settings: Settings) -> Finding:
         fix = "A fault of one process on a card then ends the others on it. Unset CUDA_MPS_* unless you want that."
         return Finding("devices", "warn", "; ".join(told), fix)
     return Finding("devices", "ok", "; ".join(told) or "no accelerator; work runs on the CPU")
+
+
+def _cuda(settings: Settings) -> Finding:
+    """Tell the versions that must go together: of the driver, and of the libraries that were built for some CUDA."""
+    driver, knows = driver_versions()
+    built = {name: cuda for name, cuda in _built_for().items() if cuda}
+    told = [f"driver {driver}, which knows CUDA {knows}" if driver else "no driver of NVIDIA answers"]
+    told += [f"{name} is for CUDA {cuda}" for name, cuda in built.items()]
+    newest = int(knows.partition(".")[0]) if knows else 0
+    beyond = [name for name, cuda in built.items() if int(cuda.partition(".")[0]) > newest]
+    if driver and beyond:
+        fix = "Install a newer driver, or a build of these for the CUDA that the driver knows."
+        return Finding("cuda", "warn", f"{'; '.join(told)}: the driver is too old for {', '.join(beyond)}", fix)
+    return Finding("cuda", "ok", "; ".join(told))
+
+
+def _built_for() -> dict[str, str]:
+    """Return for each library that uses a card the CUDA that it was built for, found without loading any."""
+    found: dict[str, str] = {}
+    for name in ("ctranslate2", "nvidia-cublas-cu12", "nvidia-cudnn-cu12"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[f"{name} {importlib.metadata.version(name)}"] = CTRANSLATE2_CUDA
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        with contextlib.suppress(OSError):
+            text = (Path(folder) / "version.py").read_text(encoding="utf-8")
+            cuda = re.search(r"^cuda[^=]*= '([\d.]+)'", text, re.MULTILINE)
+            version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
+            found[f"torch {version[1] if version else ''}".rstrip()] = cuda[1] if cuda else ""
+    return found
 
 
 def _orphans(settings: Settings) -> Finding:
@@ -248,7 +290,9 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _models,
     _folders,
     _disk,
+    _blobs,
     _devices,
+    _cuda,
     _database,
     _clock,
     _broker,

@@ -14,8 +14,9 @@ from voicejobs.errors import OutputExists, Unreadable, VoicejobsError
 from voicejobs.formats import RenderOptions, chosen, extension, render
 from voicejobs.settings import Settings
 from voicejobs.store import artifacts
-from voicejobs.store.blobs import BlobStore, write_atomic
+from voicejobs.store.blobs import write_atomic
 from voicejobs.store.database import Database
+from voicejobs.store.remote_blobs import blob_store
 
 
 @dataclass(slots=True)
@@ -43,11 +44,13 @@ class Wish:
         formats: names, and lists of them with commas.
         folder: output folder.
         flags: values of `RenderOptions`.
+        force: replace files that are in the way.
     """
 
     formats: Sequence[str]
     folder: Path
     flags: Mapping[str, Any]
+    force: bool = False
 
 
 def export_batch(database: Database, settings: Settings, batch_id: str, wish: Wish) -> Exported:
@@ -60,12 +63,13 @@ def export_batch(database: Database, settings: Settings, batch_id: str, wish: Wi
     names, options = chosen(wish.formats), RenderOptions.from_json(wish.flags)
     found = queries.stored_transcripts(database, batch_id)
     outcome = Exported(transcripts=len(found))
-    blobs = BlobStore(settings.blobs_dir)
+    blobs = blob_store(settings)
     for stored, stem in zip(found, stems([one.name for one in found]), strict=True):
         try:
             transcript = Transcript.from_json(json.loads(artifacts.load(database, blobs, stored.artifact_id)))
             for name in names:
-                _write(wish.folder / f"{stem}{extension(name)}", render(transcript, name, options), outcome)
+                path = wish.folder / f"{stem}{extension(name)}"
+                _write(path, render(transcript, name, options), outcome, force=wish.force)
         except VoicejobsError as error:
             outcome.errors.append(error)
         except OSError as error:
@@ -89,8 +93,8 @@ def stems(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _write(path: Path, data: bytes, outcome: Exported) -> None:
-    """Write a file whole, and only where none is.
+def _write(path: Path, data: bytes, outcome: Exported, *, force: bool) -> None:
+    """Write a file whole, and only where none is, unless it is to be replaced.
 
     Raises:
         OutputExists: one with another content is there.
@@ -100,13 +104,14 @@ def _write(path: Path, data: bytes, outcome: Exported) -> None:
         if path.is_file() and path.read_bytes() == data:
             outcome.same += 1
             return
-        raise OutputExists(f"{path} is there already", hint="Choose another folder with -o.")
-    write_atomic(path, data, mode=0o666 & ~_umask())
+        if not force or not path.is_file():
+            raise OutputExists(f"{path} is there already", hint="Choose another folder with -o.")
+    write_atomic(path, data, mode=file_mode())
     outcome.files.append(str(path))
 
 
-def _umask() -> int:
-    """Return the process's umask; reading it means setting it."""
+def file_mode() -> int:
+    """Return the permissions of a new file; reading the process's umask means setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask

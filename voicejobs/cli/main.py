@@ -51,6 +51,7 @@ _COMMANDS = {
     "serve": ("voicejobs.cli.serve:serve", "Run the REST service, workers, or the voice engine."),
     "key": ("voicejobs.cli.key:key", "Make, list and revoke API keys of the service."),
     "voices": ("voicejobs.cli.voices:voices", "List the voices that speak."),
+    "webhook": ("voicejobs.cli.webhook:webhook", "Make, list, test and remove webhooks."),
     "models": ("voicejobs.cli.models:models", "List, pull, choose and verify model weights."),
     "config": ("voicejobs.cli.config:config", "Show, check and write the configuration."),
     "db": ("voicejobs.cli.db:db", "Migrate the database, or check it."),

@@ -9,9 +9,9 @@ from voicejobs.cli.globals import current, current_settings
 from voicejobs.cli.show import print_json
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.store import opened
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.prune import Rules
 from voicejobs.store.prune import prune as remove
+from voicejobs.store.remote_blobs import blob_store
 
 
 @click.command(
@@ -25,14 +25,14 @@ from voicejobs.store.prune import prune as remove
 @click.option("-n", "--dry-run", is_flag=True, help="Tell what would be removed, and remove nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def prune(older_than: float, keep_failed: bool, dry_run: bool, as_json: bool) -> None:
-    """Remove old jobs with their transcripts.
+    """Remove old jobs with their transcripts, and uploads that nobody needs.
 
     Output files stay. What a live job still needs stays too, and running work is not disturbed. A recording whose job
     was removed is recognised again if it is submitted again.
     """
     settings = current_settings()
     with opened(settings) as database:
-        done = remove(database, BlobStore(settings.blobs_dir), Rules(older_than, keep_failed, dry_run))
+        done = remove(database, blob_store(settings), Rules(older_than, keep_failed, dry_run))
     if as_json:
         print_json("pruned", {**asdict(done), "dry_run": dry_run})
     elif not current().quiet:
@@ -41,3 +41,9 @@ def prune(older_than: float, keep_failed: bool, dry_run: bool, as_json: bool) ->
             f"{done.jobs} jobs, {done.batches} batches and {done.blobs} blobs "
             f"({done.blob_bytes / 1e6:.1f} MB) {word}; {done.kept} jobs kept, which others need"
         )
+        if of_service := [
+            f"{number} {name}"
+            for name in ("files", "uploads", "events", "deliveries", "keys")
+            if (number := getattr(done, name))
+        ]:
+            click.echo(f"Of the service: {', '.join(of_service)} {word}")

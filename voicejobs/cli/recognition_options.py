@@ -1,6 +1,6 @@
 """The options of the recognition itself, and the step options that they make."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ _GPU_COMPUTE_TYPES = ("float16", "int8_float16", "bfloat16", "int8_bfloat16")
 _COMPUTE_TYPES = ("default", "auto", "int8", "int8_float32", "int16", "float32", *_GPU_COMPUTE_TYPES)
 _HIGHEST_TEMPERATURE = 1.0
 _ROUNDING = 1e-6
+_OF_THE_WORKER = frozenset(("task", "threads", "batch_size"))
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -286,6 +287,26 @@ def pipeline_options(
         ),
     }
     return PREPARE.options({**_preparing(flags), **detector}), RECOGNISE.options(recognise)
+
+
+def wishes(flags: Mapping[str, Any], given: Container[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of `prepare` and `recognise` that are not their defaults, as a service is asked for them.
+
+    Engine, model and task are asked for by themselves; how many threads and windows its workers take is their business.
+
+    Args:
+        flags: values of the options above, by name.
+        given: names of those that were given.
+    """
+    prepare = {**_preparing(flags), "vad_engine": flags["vad_engine"]}
+    recognise = {name: value for name, value in _decoding(flags).items() if name not in _OF_THE_WORKER}
+    if "word_timestamps" in given and flags["word_timestamps"] is not None:
+        recognise["word_timestamps"] = flags["word_timestamps"]
+    found = {"prepare": (prepare, PREPARE.defaults), "recognise": (recognise, RECOGNISE.defaults)}
+    return {
+        node: {name: value for name, value in values.items() if name == "word_timestamps" or value != defaults[name]}
+        for node, (values, defaults) in found.items()
+    }
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:

@@ -38,8 +38,8 @@ from voicejobs.embedded.stack import Stack
 from voicejobs.errors import BadOption, VoicejobsError
 from voicejobs.models.parts import Progress, PullEvent
 from voicejobs.settings import Settings
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.paths import display_name
+from voicejobs.store.remote_blobs import blob_store
 from voicejobs.submit import InputFile, Submission
 
 EXIT_NO_INPUT = 4
@@ -353,7 +353,7 @@ def _follow(
             leave_out=frozenset(archive.hashes) if archive else (),
             max_queued_jobs=settings.max_queued_jobs,
             expires_after_s=flags["expires_after"],
-            blobs=BlobStore(settings.blobs_dir),
+            blobs=blob_store(settings),
         )
         run = Run(stack, submission, desk.reporter, desk.summary, limits, archive, hidden=str(spool_parent(settings)))
         run.follow(files)

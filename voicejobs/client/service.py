@@ -80,12 +80,11 @@ class Service:
 
     def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
         """Yield the records of a list, page by page."""
-        after: str | None = None
         while True:
-            page = self.get(path, after=after, **params)
+            page = self.get(path, **params)
             yield from page["data"]
-            after = page.get("last_id")
-            if not page.get("has_more") or not after:
+            params["after"] = page.get("last_id")
+            if not page.get("has_more") or not params["after"]:
                 return
 
     def send(self, method: str, path: str, **request: Any) -> "httpx.Response":

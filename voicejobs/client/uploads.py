@@ -19,6 +19,9 @@ PART_BYTES = 8 << 20
 """Smaller parts would cost a request each for little; of a larger one more is lost with the line."""
 PURPOSE = "user_data"
 MEDIA_TYPE = "application/octet-stream"
+LIFE_S = 30 * 86_400
+"""Time for which the service keeps a file by itself; jobs keep what they need."""
+MAX_NAME_CHARS = 200
 PENDING = "pending"
 
 Sent = Callable[[int], None]
@@ -105,8 +108,8 @@ def _send_whole(service: Service, upload: Upload) -> str:
     answer = service.send(
         "POST",
         "/v1/files",
-        data={"purpose": PURPOSE},
-        files={"file": (upload.name, data, MEDIA_TYPE)},
+        data={"purpose": PURPOSE, "expires_after[anchor]": "created_at", "expires_after[seconds]": str(LIFE_S)},
+        files={"file": (_name(upload), data, MEDIA_TYPE)},
     )
     return str(answer.json()["id"])
 
@@ -115,7 +118,13 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
     """Send a file part by part; parts that the service has from before are not sent."""
     upload_id = _pending(service, notes, upload)
     if not upload_id:
-        wish = {"filename": upload.name, "purpose": PURPOSE, "bytes": upload.size, "mime_type": MEDIA_TYPE}
+        wish = {
+            "filename": _name(upload),
+            "purpose": PURPOSE,
+            "bytes": upload.size,
+            "mime_type": MEDIA_TYPE,
+            "expires_after": {"anchor": "created_at", "seconds": LIFE_S},
+        }
         upload_id = str(service.post("/v1/uploads", wish)["id"])
         notes.write(upload.sha256, upload=upload_id)
     there = parts_there(service, upload_id)
@@ -135,6 +144,11 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
     _demand_same(upload, whole.hexdigest())
     done = service.post(f"/v1/uploads/{upload_id}/complete", {"part_ids": part_ids})
     return str(done["file"]["id"])
+
+
+def _name(upload: Upload) -> str:
+    """Return the name under which the service lists the file; the path that jobs are known by goes with the batch."""
+    return Path(upload.name).name[-MAX_NAME_CHARS:]
 
 
 def _pending(service: Service, notes: Notes, upload: Upload) -> str:

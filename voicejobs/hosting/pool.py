@@ -19,7 +19,7 @@ from voicejobs.errors import (
     ShuttingDown,
     VoicejobsError,
 )
-from voicejobs.hosting.batcher import Batcher, Item, Lane, Request, Result
+from voicejobs.hosting.batcher import Batcher, Item, Request, Result, Turn
 from voicejobs.hosting.doubt import is_doubtful
 from voicejobs.hosting.figures import PoolFigures, gpu_sum, resident_bytes
 from voicejobs.hosting.process import EngineProcess
@@ -107,7 +107,7 @@ class EnginePool:
             return [*self._free, *self._used]
 
     def recognise(
-        self, windows: Sequence[Pcm], options: RecogniseOptions, lane: Lane, cancelled: Callable[[], bool]
+        self, windows: Sequence[Pcm], options: RecogniseOptions, turn: Turn, cancelled: Callable[[], bool]
     ) -> list[WindowResult]:
         """Return one result for each window, in order.
 
@@ -118,15 +118,15 @@ class EnginePool:
         """
         if not windows:
             return []
-        return cast("list[WindowResult]", self._run_all(Request(windows, options, lane, time.monotonic()), cancelled))
+        return cast("list[WindowResult]", self._run_all(Request(windows, options, turn, time.monotonic()), cancelled))
 
     def synthesise(
-        self, texts: Sequence[str], options: SynthesiseOptions, lane: Lane, cancelled: Callable[[], bool]
+        self, texts: Sequence[str], options: SynthesiseOptions, turn: Turn, cancelled: Callable[[], bool]
     ) -> list[Sound]:
         """Return the sound of each text, in order; errors as in `recognise`."""
         if not texts:
             return []
-        return cast("list[Sound]", self._run_all(Request(texts, options, lane, time.monotonic()), cancelled))
+        return cast("list[Sound]", self._run_all(Request(texts, options, turn, time.monotonic()), cancelled))
 
     def call(self, method: Callable[[EngineProcess], T]) -> T:
         """Run `method` on any process, as soon as one is free; once more in a fresh one if the first dies of it.

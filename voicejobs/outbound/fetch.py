@@ -104,7 +104,7 @@ class Fetcher:
         raise SourceRefused(f"{url.shown} still moves after {MAX_REDIRECTS} redirects")
 
     def post(self, text: str, headers: Mapping[str, str], body: bytes, *, total_s: float) -> Answer:
-        """Send a body and return what was answered; redirects are answers like others.
+        """Send a body and return what was answered; redirects are answers like others, and the status is what counts.
 
         Raises:
             AddressRefused: the address may not be asked.
@@ -114,11 +114,7 @@ class Fetcher:
 
         url = self.policy.check(text)
         with self._ask("POST", url, headers, body, deadline=Deadline(total_s)) as response:
-            read_bytes = 0
-            for chunk in response.iter_stream():
-                read_bytes += len(chunk)
-                if read_bytes > MAX_ANSWER_BYTES:
-                    break
+            _read_some(response)
             return Answer(response.status, retry_after_s(_header(response, "retry-after")))
 
     @contextlib.contextmanager
@@ -136,20 +132,18 @@ class Fetcher:
 
         from voicejobs.outbound.transport import exchange  # noqa: PLC0415
 
+        sent: dict[str, str] = {
+            "Host": url.origin.partition("://")[2],
+            "User-Agent": f"voicejobs/{__version__}",
+            "Accept": "*/*",
+            "Accept-Encoding": "identity",
+            "Connection": "close",
+            **({"Content-Length": str(len(body))} if method == "POST" else {}),
+            **(headers or {}),
+        }
+        timeouts = {"connect": CONNECT_S, "read": IDLE_S, "write": IDLE_S, "pool": CONNECT_S}
         request = httpcore.Request(
-            method,
-            str(url),
-            headers={
-                "Host": url.origin.partition("://")[2],
-                "User-Agent": f"voicejobs/{__version__}",
-                "Accept": "*/*",
-                "Accept-Encoding": "identity",
-                "Connection": "close",
-                **({"Content-Length": str(len(body))} if method == "POST" else {}),
-                **(headers or {}),
-            },
-            content=body,
-            extensions={"timeout": {"connect": CONNECT_S, "read": IDLE_S, "write": IDLE_S, "pool": CONNECT_S}},
+            method, str(url), headers=list(sent.items()), content=body, extensions={"timeout": timeouts}
         )
         broken = (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError)
         try:
@@ -190,6 +184,18 @@ def _checked(url: Url, response: "httpcore.Response", limits: Limits) -> Iterato
     if said.isdigit() and int(said) > limits.most_bytes:
         raise _too_large(url, limits)
     return _counted(url, response, limits)
+
+
+def _read_some(response: "httpcore.Response") -> None:
+    """Read the beginning of an answer, so that a server is not cut off while it writes a short one."""
+    import httpcore  # noqa: PLC0415 - only who asks needs it
+
+    received_bytes = 0
+    with contextlib.suppress(httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError):
+        for chunk in response.iter_stream():
+            received_bytes += len(chunk)
+            if received_bytes > MAX_ANSWER_BYTES:
+                return
 
 
 def _counted(url: Url, response: "httpcore.Response", limits: Limits) -> Iterator[bytes]:

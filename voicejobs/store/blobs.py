@@ -8,7 +8,7 @@ import stat
 import tempfile
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import file_digest, sha256
 from io import BytesIO
 from pathlib import Path
@@ -53,12 +53,16 @@ class BlobStore:
         root: the folder.
         memory: folder in memory that outlives processes, for short decoded audio; None for none.
         floor_bytes: free bytes of its disk below which nothing is taken in from outside.
+        is_shared: whether other machines use it too; what is in the memory of this one they do not see.
     """
 
-    def __init__(self, root: Path, memory: Path | None = None, *, floor_bytes: int = 0) -> None:
+    def __init__(
+        self, root: Path, memory: Path | None = None, *, floor_bytes: int = 0, is_shared: bool = False
+    ) -> None:
         self.root = root
         self.memory = memory
         self.floor_bytes = floor_bytes
+        self.is_shared = is_shared
 
     @property
     def scratch(self) -> Path:
@@ -84,6 +88,29 @@ class BlobStore:
                     if name.startswith(prefix):
                         (folder / name).unlink(missing_ok=True)
 
+    def scratch_path(self, name: str) -> Path | None:
+        """Return where a file of decoded audio lies on this machine; None where it does not."""
+        for folder in self._scratch_folders():
+            path = folder / name
+            if path.is_file():
+                return path
+        return None
+
+    def has_scratch(self, name: str) -> bool:
+        """Tell whether a file of decoded audio can be read on this machine."""
+        return self.scratch_path(name) is not None
+
+    def share_scratch(self, path: str) -> None:
+        """Let steps on other machines read a file of decoded audio, if there are any: here they see the folder."""
+
+    def read_scratch(self, name: str, start: int, size_bytes: int) -> bytes:
+        """Return bytes of a file of decoded audio that lies on no disk of this machine.
+
+        Raises:
+            NotFound: it is not there.
+        """
+        raise NotFound(f"{name}: the decoded audio is not there")
+
     def jobs_in_scratch(self, *, older_than_s: float) -> set[str]:
         """Return the ids of the jobs whose decoded audio has lain untouched for `older_than_s` seconds."""
         before = time.time() - older_than_s
@@ -106,6 +133,7 @@ class BlobStore:
         inline = len(packed) <= INLINE_LIMIT_BYTES
         if not inline:
             write_atomic(self._path(digest), packed)
+            self._published(digest)
         return NewArtifact(
             kind=kind,
             sha256=digest,
@@ -114,13 +142,17 @@ class BlobStore:
             meta={**meta, ENCODING: PACKED},
         )
 
+    def _published(self, digest: str) -> None:
+        """Do what remains to be done once a blob is in the folder: nothing here."""
+
     def load(self, digest: str, data: bytes | None) -> bytes:
         """Return what `store` was given.
 
         Raises:
             OutputUnwritable: the blob is damaged.
+            NotFound: it is not there.
         """
-        packed = self._path(digest).read_bytes() if data is None else bytes(data)
+        packed = self.raw_path(digest).read_bytes() if data is None else bytes(data)
         if sha256(packed).hexdigest() != digest:
             raise OutputUnwritable(f"The blob {digest} is damaged", hint="Run the command again with --force.")
         return zlib.decompress(packed)
@@ -247,6 +279,21 @@ class BlobStore:
         descriptor, name = tempfile.mkstemp(dir=self.incoming)
         os.close(descriptor)
         return Path(name)
+
+    def probe(self) -> str:
+        """Write something, read it back and remove it; return the place of the blobs.
+
+        Raises:
+            DiskFull, OutputUnwritable, BlobsUnavailable, BlobsRefused: as their names say.
+        """
+        try:
+            path = self.work_file()
+            path.write_bytes(b"probe")
+            path.read_bytes()
+            path.unlink()
+        except OSError as error:
+            raise map_os_error(error, self.root) from error
+        return str(self.root)
 
     @property
     def incoming(self) -> Path:
@@ -398,8 +445,13 @@ class BlobWriter:
         """Return the SHA-256 of the bytes so far, in hexadecimal."""
         return self._hash.hexdigest()
 
-    def commit(self, *, part_id: str = "") -> Stored:
-        """Make the blob durable under its name, or that of a part; return what it is."""
+    def commit(self, *, part_id: str = "", into: Callable[[Path, Stored], None] | None = None) -> Stored:
+        """Make the blob durable under its name, or that of a part; return what it is.
+
+        Args:
+            part_id: id of the part that it is; empty for a blob.
+            into: gives the file its name in another way than `BlobStore.adopt`.
+        """
         if self._path is None:
             raise ValueError("the blob is written already")
         stored = Stored(self._hash.hexdigest(), self.size_bytes)
@@ -409,7 +461,7 @@ class BlobWriter:
             if part_id:
                 self._blobs.keep_part(self._path, part_id)
             else:
-                self._blobs.adopt(self._path, stored)
+                (into or self._blobs.adopt)(self._path, stored)
         except OSError as error:
             raise map_blob_error(error) from error
         self._path = None

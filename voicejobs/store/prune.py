@@ -1,20 +1,23 @@
-"""Remove jobs that ended long ago with all that belongs to them, safely beside running work.
+"""Remove jobs that ended long ago with all that belongs to them, and what nobody owns, safely beside running work.
 
-A job whose transcript another, live job is to deliver stays. What a submission in the same moment may still find is
-taken out of its sight first, and removed only when no transaction is left that has seen it.
+A job whose transcript another, live job is to deliver stays. A blob goes once no artifact, no file and no job that may
+still run is made of it, and nobody has written it within the last hour. What a submission in the same moment may still
+find is taken out of its sight first, and removed only when no transaction is left that has seen it.
 """
 
 import json
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
 from sqlalchemy import Connection, delete, exists, func, literal, select, text
 
+from voicejobs.store import files
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.prune_rows import count_rows, owned, owners, remove_rows, sources_of
 from voicejobs.store.schema import artifacts, batches, jobs, results, step_runs
 from voicejobs.store.states import FINAL_JOB, JobState, StepState
 
@@ -31,9 +34,14 @@ class Pruned:
     Args:
         jobs: jobs with their step runs, attempts and results.
         batches: batches that have no job left.
-        blobs: files of artifacts, also those that belonged to nothing.
+        blobs: blobs and parts of uploads, also those that belonged to nothing.
         blob_bytes: their size.
         kept: jobs past their time whose transcript a live job still needs.
+        files: files and uploads whose time was over.
+        uploads: uploads that ended long ago.
+        events: what happened long ago, and all have read who must.
+        deliveries: messages to webhooks that were delivered, or given up, long ago.
+        keys: answers to requests with a key that nobody may repeat any more.
     """
 
     jobs: int = 0
@@ -41,6 +49,16 @@ class Pruned:
     blobs: int = 0
     blob_bytes: int = 0
     kept: int = 0
+    files: int = 0
+    uploads: int = 0
+    events: int = 0
+    deliveries: int = 0
+    keys: int = 0
+
+    def count(self, rows: Mapping[str, int]) -> None:
+        """Add numbers of rows, by name."""
+        for name, number in rows.items():
+            setattr(self, name, getattr(self, name) + number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +74,7 @@ def prune(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
     """Remove old jobs, their blobs and the batches that they leave empty; the disk's space is free when it returns."""
     if rules.dry_run:
         return _planned(database, blobs, rules)
-    pruned = Pruned()
+    pruned = Pruned(files=files.expire(database, blobs))
     after = ""
     while True:
         with database.read() as connection:
@@ -68,8 +86,14 @@ def prune(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
         _prune_jobs(database, blobs, chunk, needed, pruned)
     with database.begin() as connection:
         pruned.batches = _empty_batches(connection)
+    pruned.count(remove_rows(database, rules.older_than_s, keep_failed=rules.keep_failed))
     for some in _in_chunks(blobs.digests()):  # also those of workers that died before their commit
         _remove_blobs(database, blobs, some, pruned)
+    for part_id, size_bytes in _parts_of_nothing(database, blobs):
+        blobs.remove_part(part_id)
+        pruned.blobs += 1
+        pruned.blob_bytes += size_bytes
+    pruned.blob_bytes += blobs.remove_leftovers()
     return pruned
 
 
@@ -89,6 +113,7 @@ def _planned(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
                 .all()
             )
             from_blobs.update(_blobs_of(connection, free))
+            from_blobs.update(sources_of(connection, free))
         if not chunk:
             break
         after = chunk[-1]
@@ -98,11 +123,14 @@ def _planned(database: Database, blobs: BlobStore, rules: Rules) -> Pruned:
         sizes = select(batches.c.id, func.count(jobs.c.id)).outerjoin(jobs, jobs.c.batch_id == batches.c.id)
         found = connection.execute(sizes.where(batches.c.finished_at.is_not(None)).group_by(batches.c.id))
         pruned.batches = sum(size == from_batches[batch_id] for batch_id, size in found)
-    going = [digest for some in _in_chunks(iter(from_blobs)) for digest in _freed(database, some, from_blobs)]
-    unowned = (digest for some in _in_chunks(blobs.digests()) for digest in _unowned(database, some))
-    for digest in chain(going, unowned):
+    freed = (digest for some in _in_chunks(blobs.digests()) for digest in _freed(database, some, from_blobs))
+    for size_bytes in chain(
+        (blobs.size_bytes(digest) for digest in freed),
+        (size_bytes for _, size_bytes in _parts_of_nothing(database, blobs)),
+    ):
         pruned.blobs += 1
-        pruned.blob_bytes += blobs.size_bytes(digest)
+        pruned.blob_bytes += size_bytes
+    pruned.count(count_rows(database, rules.older_than_s, keep_failed=rules.keep_failed))
     return pruned
 
 
@@ -113,10 +141,10 @@ def _blobs_of(connection: Connection, job_ids: Sequence[str]) -> list[str]:
 
 
 def _freed(database: Database, digests: Sequence[str], going: Counter[str]) -> list[str]:
-    """Return those of the blobs that no artifact names but those that go."""
-    named = select(artifacts.c.sha256, func.count()).where(artifacts.c.sha256.in_(digests)).group_by(artifacts.c.sha256)
+    """Return those of the blobs that nothing names but what goes."""
     with database.read() as connection:
-        return [digest for digest, times in connection.execute(named) if times == going[digest]]
+        times = owners(connection, digests)
+    return [digest for digest in digests if times[digest] == going[digest]]
 
 
 def _old_jobs(connection: Connection, rules: Rules, after: str) -> list[str]:
@@ -188,11 +216,11 @@ def _empty_batches(connection: Connection) -> int:
     return int(connection.execute(delete(batches).where(batches.c.finished_at.is_not(None), ~has_jobs)).rowcount)
 
 
-def _in_chunks(digests: Iterator[str]) -> Iterator[list[str]]:
+def _in_chunks(names: Iterator[str]) -> Iterator[list[str]]:
     """Cut a long list."""
     chunk: list[str] = []
-    for digest in digests:
-        chunk.append(digest)
+    for name in names:
+        chunk.append(name)
         if len(chunk) == CHUNK_JOBS:
             yield chunk
             chunk = []
@@ -201,14 +229,23 @@ def _in_chunks(digests: Iterator[str]) -> Iterator[list[str]]:
 
 
 def _unowned(database: Database, digests: Sequence[str]) -> list[str]:
-    """Return those of the blobs that no artifact names."""
+    """Return those of the blobs that nothing names."""
     with database.read() as connection:
-        owned = set(connection.execute(select(artifacts.c.sha256).where(artifacts.c.sha256.in_(digests))).scalars())
-    return [digest for digest in digests if digest not in owned]
+        named = owned(connection, digests)
+    return [digest for digest in digests if digest not in named]
+
+
+def _parts_of_nothing(database: Database, blobs: BlobStore) -> Iterator[tuple[str, int]]:
+    """Yield id and size of the parts that no upload names: whoever wrote them died before their row."""
+    sizes = dict(blobs.parts())
+    for some in _in_chunks(iter(sizes)):
+        with database.read() as connection:
+            living = files.living_parts(connection, some)
+        yield from ((part_id, sizes[part_id]) for part_id in some if part_id not in living)
 
 
 def _remove_blobs(database: Database, blobs: BlobStore, digests: Sequence[str], pruned: Pruned) -> None:
-    """Remove those of the blobs that no artifact names and that nobody has just written."""
+    """Remove those of the blobs that nothing names and that nobody has just written."""
     for digest in _unowned(database, digests):
         size = blobs.remove(digest)
         if size is not None:

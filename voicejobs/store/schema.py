@@ -337,6 +337,8 @@ webhooks = Table(
     Column("reason", Text),
     Column("generation", Integer, nullable=False),
     Column("rotated_at", Double),
+    # Until when its receiver has asked to be left alone.
+    Column("paused_until", Double),
     Column("created_at", Double, nullable=False),
     Index("ix_webhooks_tenant", "tenant", "id"),
 )

@@ -14,6 +14,8 @@ from sqlalchemy import Connection
 from voicejobs import canvas, dispatch, logs, spans
 from voicejobs.errors import (
     AudioGone,
+    BlobsRefused,
+    BlobsUnavailable,
     Cancelled,
     DatabaseUnavailable,
     DiskFull,
@@ -38,13 +40,13 @@ from voicejobs.tasks.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow)
+NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow, BlobsUnavailable, BlobsRefused)
 """Errors that are no fault of the job: it waits and comes again, however often."""
 
 MAX_ERROR_TRACE_CHARS = 8000
 
 UNBURNT_DELAY_S = 10.0
-"""Time between two looks whether the disk has space again, or the worker memory."""
+"""Time between two looks whether the disk has space again, the worker memory, or the blob store answers."""
 
 NOTED_AUDIO_S = 30.0
 """Recordings from this length on have it noted before their job ends, for those who watch."""

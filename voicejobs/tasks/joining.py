@@ -14,7 +14,6 @@ import numpy as np
 from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.audio.encode import Block, Encoder, resampled
-from voicejobs.audio.pcm import read_window
 from voicejobs.audio.types import Segment, Span, Transcript
 from voicejobs.errors import AudioGone, EmptyText, Internal, NotFound
 from voicejobs.formats import RenderOptions, render
@@ -33,6 +32,7 @@ from voicejobs.tasks.base import Product
 from voicejobs.tasks.delivery import demand_free, file_mode, part_of, remove_parts
 from voicejobs.tasks.keeper import Hold
 from voicejobs.tasks.runtime import Runtime
+from voicejobs.tasks.scratch import read_samples
 from voicejobs.text.tags import base_language
 from voicejobs.units import samples_to_seconds
 
@@ -44,7 +44,7 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     options = JOIN.options(lease.options[lease.node])
     if lease.inputs.get("sound"):
         return _from_known(runtime, lease, hold, options)
-    spoken = _Lines(lease)
+    spoken = _Lines(runtime.blobs, lease)
     hold.allow(spoken.seconds)
     rate_hz = options["sample_rate_hz"] or spoken.rate_hz
     for name in options["formats"]:
@@ -130,7 +130,8 @@ def _product(
 class _Lines:
     """Read what the shards of a job have spoken, line by line."""
 
-    def __init__(self, lease: Lease) -> None:
+    def __init__(self, blobs: BlobStore, lease: Lease) -> None:
+        self._blobs = blobs
         self._lease = lease
         self._planned, self._node = pipeline(lease.pipeline).node(lease.node).inputs
         self.language: str = next(lease.outputs(self._planned))["language"]
@@ -172,10 +173,10 @@ class _Lines:
                     yield Take(self._read(part["file"], Span(place, place + size)), line.pause_after_s, line.starts_s)
                     place += size
 
-    def _read(self, path: str, span: Span) -> Block:
+    def _read(self, file: str, span: Span) -> Block:
         """Return the samples of a line."""
         try:
-            return np.divide(read_window(path, span), _FULL_SCALE, dtype=np.float32)
+            return np.divide(read_samples(self._blobs, file, span), _FULL_SCALE, dtype=np.float32)
         except (NotFound, Internal) as error:
             raise AudioGone(f"The sound of {self._lease.source['name']} is gone") from error
 

@@ -21,10 +21,10 @@ from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
+from voicejobs.store.remote_blobs import blob_store
 from voicejobs.store.reports import Report, put_report
 from voicejobs.tallies import Tally
 from voicejobs.tasks.keeper import LeaseKeeper
@@ -119,7 +119,7 @@ class Runtime:
         self.place = place
         self.owner = str(Owner.of_this_process())
         self.database = Database(settings.effective_database_url, pool_size=place.window_jobs)
-        self.blobs = BlobStore(settings.blobs_dir, settings.memory_dir)
+        self.blobs = blob_store(settings, memory=True)
         self.decoder = Decoder(settings)
         self.host = EngineHost(settings)
         self.tally = Tally()

@@ -15,15 +15,16 @@ from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
 from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.hosting.specs import engine_spec
-from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
 from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
+from voicejobs.store.blobs import BlobStore
 from voicejobs.store.jobs import NewArtifact
 from voicejobs.store.leases import Lease
+from voicejobs.tasks import scratch
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.inputs import check_not_replaced, opened_path
 from voicejobs.tasks.joining import join
@@ -200,7 +201,7 @@ def synthesise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     """Speak the lines of one shard, going on where an earlier claim left off."""
     lines = [Line.from_json(item) for item in lease.inputs["lines"]]
     hold.allow(sum(len(line.spoken) for line in lines) / CHARS_PER_SECOND)
-    recording = _recording(lease.checkpoint)
+    recording = _recording(runtime.blobs, lease.checkpoint)
     todo = lines[recording.lines :]
     voice = _voice(runtime, lease, hold, todo)
     try:
@@ -213,6 +214,7 @@ def synthesise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
                 with suppress(DatabaseUnavailable):  # the next checkpoint, or the commit, holds these lines too
                     leases.checkpoint(runtime.database, lease, recording.state(), recording.seconds)
         recording.close()
+        scratch.share(runtime, [part.file for part in recording.parts], stays=_stays(lease))
     except BaseException:
         if recording.writer is not None:
             recording.writer.release()  # what a checkpoint names stays for the next claim
@@ -221,21 +223,23 @@ def synthesise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     return Product(output=output, progress_s=recording.seconds)
 
 
-def _recording(checkpoint: Mapping[str, Any] | None) -> _Recording:
-    """Return what earlier claims have spoken."""
+def _recording(blobs: BlobStore, checkpoint: Mapping[str, Any] | None) -> _Recording:
+    """Return what earlier claims have spoken; nothing where it lies on another machine, and nobody shared it."""
     state = checkpoint or {"rate_hz": 0, "parts": []}
+    if not all(scratch.is_there(blobs, one["file"]) for one in state["parts"]):
+        return _Recording([])
     return _Recording([_Part(one["file"], one["sizes"], one["facts"]) for one in state["parts"]], state["rate_hz"])
 
 
 def _writer(runtime: Runtime, lease: Lease, lines: Sequence[Line]) -> PcmWriter:
-    """Open the file of this claim; a zombie with an old fencing number writes elsewhere.
-
-    What needs no checkpoint and goes on in this worker stays in memory that outlives the process.
-    """
+    """Open the file of this claim; what needs no checkpoint may be short."""
     name = f"{lease.job_id}.{lease.fence}-{lease.node}{lease.shard}.s16le"
-    is_short = len(list(groups(lines))) == 1 and all(map(runtime.serves, QUEUE_CLASSES))
-    small_path = runtime.blobs.memory / name if is_short and runtime.blobs.memory is not None else None
-    return PcmWriter(runtime.blobs.scratch / name, fsync=True, small_path=small_path)
+    return scratch.open_writer(runtime, name, stays=_stays(lease), small=len(list(groups(lines))) == 1)
+
+
+def _stays(lease: Lease) -> bool:
+    """Tell whether the sound of this shard is all that there is: the join then follows in this worker."""
+    return int(lease.inputs.get("of", 1)) == 1
 
 
 def _room(runtime: Runtime, hold: Hold, lines: Sequence[Line], processes: int) -> AbstractContextManager[None]:

@@ -7,13 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from voicejobs.audio.pcm import PcmWriter, read_window
+from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Span, Transcript, WindowResult
 from voicejobs.engines.base import Recogniser
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import AudioGone, DatabaseUnavailable, NotFound
 from voicejobs.hosting.specs import engine_spec, recognise_options, vad_spec
-from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.steps.merge import Piece, language_of, merge
 from voicejobs.steps.plan import PlanOptions, Speech, plan
 from voicejobs.steps.prepare import Heard, listen
@@ -23,6 +22,7 @@ from voicejobs.steps.windows import MAX_WINDOW_SAMPLES
 from voicejobs.store import artifacts, leases
 from voicejobs.store.jobs import NewResult
 from voicejobs.store.leases import Lease
+from voicejobs.tasks import scratch
 from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.delivery import deliver_files
 from voicejobs.tasks.inputs import check_not_replaced, name_of, opened_path
@@ -67,30 +67,23 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         raise
     for writer in writers:
         writer.close()
-    return _prepared(lease, heard, writers, media, folder)
+    product = _prepared(lease, heard, writers, media, folder)
+    hold.check()
+    scratch.share(runtime, [writer.path for writer in writers], stays=len(product.output["shards"]) == 1)
+    return product
 
 
 def _keep_in(runtime: Runtime, lease: Lease, writers: list[PcmWriter]) -> Callable[[int, Pcm], None]:
-    """Return a sink that writes each channel to a file of its own, named by the fencing number.
-
-    A short recording stays in memory that outlives this process, where this worker goes on with it: to create a file
-    on a disk, to sync and to remove it would cost more than all the rest of a small job.
-    """
-    memory = runtime.blobs.memory if all(map(runtime.serves, QUEUE_CLASSES)) else None
+    """Return a sink that writes each channel to a file of its own, named by the fencing number."""
+    stays = lease.options["prepare"]["channels"] != "split"  # what is short enough for memory has one shard otherwise
 
     def keep(channel: int, block: Pcm) -> None:
         while len(writers) <= channel:
-            name = _file_name(lease, len(writers))
-            small_path = None if memory is None else memory / name
-            writers.append(PcmWriter(runtime.blobs.scratch / name, fsync=True, small_path=small_path))
+            name = f"{lease.job_id}.{lease.fence}-{len(writers)}.s16le"
+            writers.append(scratch.open_writer(runtime, name, stays=stays))
         writers[channel].write(block)
 
     return keep
-
-
-def _file_name(lease: Lease, channel: int) -> str:
-    """Return the name of a channel's decoded audio; a zombie with an old number writes elsewhere."""
-    return f"{lease.job_id}.{lease.fence}-{channel}.s16le"
 
 
 def _note_progress(runtime: Runtime, lease: Lease, hold: Hold) -> Callable[[int], None]:
@@ -173,14 +166,13 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     shard = lease.inputs
     channel = audio["channels"][shard["channel"]]
     windows = _spans_of(shard["windows"])
-    path = Path(audio["folder"]) / channel["file"]
     done = [WindowResult.from_json(item) for item in (lease.checkpoint or {}).get("results", [])]
     hold.allow(_speech_s(windows))
 
     def read(window: Span) -> Pcm:
         hold.check()
         try:
-            return read_window(path, window)
+            return scratch.read_samples(runtime.blobs, channel["file"], window)
         except NotFound as error:
             raise AudioGone(f"The decoded audio of {lease.source['name']} is gone") from error
 

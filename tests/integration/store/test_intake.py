@@ -173,13 +173,15 @@ def test_what_cannot_be_done_is_refused(
     assert caught.value.details["param"] == param
 
 
-def test_addresses_are_taken_where_that_is_allowed(database: Database, make_intake: MakeIntake) -> None:
-    """An address that the settings allow becomes the source of a job, whose name is the end of its path."""
+def test_an_address_goes_into_the_source_of_its_job(database: Database, make_intake: MakeIntake) -> None:
+    """An address that is allowed is kept for the worker, which fetches it; its name shows no query."""
     made = make_intake(settings={"source_url_enabled": True, "source_url_hosts": "example.org"})
-    (job_id,) = taking.submit_one(made, Item(FAKE, Source(url="https://example.org/talk.wav?secret=1"))).job_ids
+    wanted = Item(FAKE, Source(url="https://example.org/talk.wav?signature=s"))
+    (job_id,) = taking.submit_one(made, wanted).job_ids
     job = rows.job(database, job_id)
-    assert (job.source_name, job.input_sha256, job.watched) == ("talk.wav", None, 1)
-    assert json.loads(job.source)["url"].startswith("https://example.org/")
+    source = json.loads(job.source)
+    assert (job.source_name, source["url"]) == ("talk.wav", "https://example.org/talk.wav?signature=s")
+    assert source["unread"] is True
 
 
 def test_speech_after_recognition_has_options_of_its_own(database: Database, make_intake: MakeIntake) -> None:
