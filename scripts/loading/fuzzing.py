@@ -37,6 +37,7 @@ SETTINGS = {
     "api_aliases": "whisper-1=fake,tts-1=fake_voice",
     "engine_processes": 1,
     "offline": 1,
+    "linger_s": 0.2,
 }
 
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
     with (
-        tempfile.TemporaryDirectory(prefix="vj-fuzz-") as name,
+        tempfile.TemporaryDirectory(prefix="vj-fuzz-", ignore_cleanup_errors=True) as name,
         ApiServer(Path(name), "", "--grace", "1", **SETTINGS) as server,
     ):
         key = server.key("fuzz")

@@ -34,7 +34,7 @@ JOBS_OF_A_BATCH = 500
 STEP_COST_S = 0.5
 LONGEST_ANSWER_S = 600.0
 FIRST_SERVER_STATUS = 500
-UNLIMITED = {"api_requests_per_minute": 0, "api_concurrency": 0, "log_level": "WARNING"}
+UNLIMITED = {"api_requests_per_minute": 0, "api_concurrency": 0, "log_level": "WARNING", "linger_s": 0.2}
 
 
 def run_upload(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -91,7 +91,7 @@ def run_polls(arguments: argparse.Namespace) -> dict[str, Any]:
 def _serving(*, workers: bool = False, **settings: object) -> Iterator[tuple[ApiServer, "httpx.Client"]]:
     """Run a service with an embedded stack, its workers only where they are wanted, and return it with a client."""
     with (
-        tempfile.TemporaryDirectory(prefix="vj-load-") as name,
+        tempfile.TemporaryDirectory(prefix="vj-load-", ignore_cleanup_errors=True) as name,
         ApiServer(Path(name), "" if workers else "redis://127.0.0.1:1/0", "--grace", "1", **settings) as server,
         server.client(server.key("load")) as client,
     ):
