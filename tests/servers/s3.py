@@ -1,5 +1,6 @@
 """A server that speaks S3, for tests: moto's, in threads of the process that asks for it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ def client(endpoint_url: str) -> "object":
 @contextmanager
 def serving() -> Iterator[str]:
     """Run a server for the time of a block, and yield its address."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
