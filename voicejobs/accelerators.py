@@ -15,6 +15,7 @@ _USAGE_QUERY = "--query-compute-apps=pid,gpu_uuid,used_memory"
 _CSV = "--format=csv,noheader,nounits"
 _CARD_LINE = re.compile(r"^GPU (\d+): .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
 _MIG_LINE = re.compile(r"^\s+MIG (\S+)\s+Device\s+(\d+):\s+\(UUID: (MIG-[^)]+)\)")
+_VERSIONS = re.compile(r"Driver Version:\s*(\S+).*?CUDA(?: UMD)? Version:\s*(\d+(?:\.\d+)*)")
 _MIG_SIZE = re.compile(r"(\d+)gb", re.IGNORECASE)
 
 
@@ -53,6 +54,12 @@ def ask_driver(words: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return answer.stdout if answer.returncode == 0 else ""
+
+
+def driver_versions(ask: Ask = ask_driver) -> tuple[str, str]:
+    """Return the version of the driver, and the newest version of CUDA that it knows; both empty without a driver."""
+    found = _VERSIONS.search(ask([]))
+    return (found[1], found[2]) if found else ("", "")
 
 
 def find_devices(ask: Ask = ask_driver) -> list[Device]:

@@ -4,12 +4,12 @@ A canvas is a plan to throw away: the rows and the leases decide whether a messa
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection
 
-from voicejobs.messages import queue_name, task_name
+from voicejobs.messages import TRACE_HEADER, queue_name, shown_args, shown_name, task_name
 from voicejobs.pipelines.pipeline import SOURCE, Node, Pipeline
 from voicejobs.store.commits import Following
 from voicejobs.store.jobs import NewStepRun, insert_step_runs, release_join, release_single, step_run_id
@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # producers insert rows and build no canvas: they need not im
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Name a step run that a job still misses."""
+    """Name a step run that a job still misses, and its place among the `of` step runs of its node."""
 
     id: str
     job_id: str
@@ -30,6 +30,16 @@ class Missing:
     step: str
     queue: str
     is_ready: bool
+    shard: int = 0
+    of: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Say what messages tell about their job beside ids: the trace id, and by node the options that name models."""
+
+    trace_id: str = ""
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +104,9 @@ def release(connection: Connection, pipeline: Pipeline, done: Done, output: Mapp
     for following in pipeline.after(node):
         if following.fan_out == node:
             ids = insert_step_runs(connection, job_id, _shards(pipeline, following, output))
-            ready += [_missing(job_id, following, one) for one in ids]
+            ready += [
+                replace(_missing(job_id, following, one), shard=shard, of=len(ids)) for shard, one in enumerate(ids)
+            ]
             if len(ids) == 1:
                 blocked += _joins_behind(pipeline, following, job_id)
         elif not _waits_for_fan_out(following, ready, pipeline):
@@ -193,7 +205,9 @@ def _missing(job_id: str, node: Node, step_run_id: str) -> Missing:
     return Missing(step_run_id, job_id, node.name, node.step, node.definition.queue, is_ready=True)
 
 
-def build(app: "Celery", pipeline: Pipeline, missing: Iterable[Missing]) -> "Signature[Any] | None":
+def build(
+    app: "Celery", pipeline: Pipeline, missing: Iterable[Missing], told: Told | None = None
+) -> "Signature[Any] | None":
     """Compile the step runs that one job misses; None where none is ready.
 
     Each ready step run begins a chain, which goes on with the blocked ones that wait for nothing else. Several
@@ -206,23 +220,29 @@ def build(app: "Celery", pipeline: Pipeline, missing: Iterable[Missing]) -> "Sig
     for row in rows:
         open_nodes[row.node] = open_nodes.get(row.node, 0) + 1
     blocked = {row.node: row for row in rows if not row.is_ready}
-    chains = [_chain_from(app, pipeline, row, blocked, open_nodes) for row in rows if row.is_ready]
-    if not chains:
+    starts = [row for row in rows if row.is_ready]
+    if not starts:
         return None
+    chains = [_chain(app, _links(pipeline, row, blocked, open_nodes), told or Told()) for row in starts]
     return chains[0] if len(chains) == 1 else group(chains, app=app)
 
 
-def _chain_from(
-    app: "Celery", pipeline: Pipeline, start: Missing, blocked: Mapping[str, Missing], open_nodes: Mapping[str, int]
-) -> "Signature[Any]":
-    """Return the chain that starts at a ready step run."""
-    from celery import chain  # noqa: PLC0415 - see above
-
+def _links(
+    pipeline: Pipeline, start: Missing, blocked: Mapping[str, Missing], open_nodes: Mapping[str, int]
+) -> list[Missing]:
+    """Return what the chain that starts at a ready step run consists of."""
     links = [start]
     if open_nodes[start.node] == 1:
         while (following := _next_in_line(pipeline, links, blocked, open_nodes)) is not None:
             links.append(following)
-    signatures = [_signature(app, link) for link in links]
+    return links
+
+
+def _chain(app: "Celery", links: Sequence[Missing], told: Told) -> "Signature[Any]":
+    """Return the signature of step runs that follow each other."""
+    from celery import chain  # noqa: PLC0415 - see above
+
+    signatures = [_signature(app, link, told) for link in links]
     return signatures[0] if len(signatures) == 1 else chain(*signatures, app=app)
 
 
@@ -248,11 +268,17 @@ def _rows_unknown(pipeline: Pipeline, name: str, open_nodes: Mapping[str, int], 
     return bool(node.fan_out) and name not in open_nodes and node.fan_out in behind
 
 
-def _signature(app: "Celery", missing: Missing) -> "Signature[Any]":
+def _signature(app: "Celery", missing: Missing, told: Told) -> "Signature[Any]":
     """Return the immutable signature of a step run: ids only, also in what Flower shows."""
     return app.signature(
         task_name(missing.step),
         args=(missing.job_id, missing.id),
         immutable=True,
-        options={"queue": queue_name(missing.queue), "argsrepr": f"job={missing.job_id} run={missing.id}"},
+        options={
+            "queue": queue_name(missing.queue),
+            "shadow": shown_name(missing.step, told.options.get(missing.node, {})),
+            "argsrepr": shown_args(missing.job_id, missing.shard, missing.of),
+            "kwargsrepr": "",
+            "headers": {TRACE_HEADER: told.trace_id},
+        },
     )

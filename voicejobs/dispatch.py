@@ -4,6 +4,7 @@ Everything here may run in many processes at once and any number of times over. 
 window of jobs; what it loses is sent again, what it has twice is claimed once.
 """
 
+import json
 import logging
 import random
 import time
@@ -26,7 +27,9 @@ from voicejobs.store import outbox
 from voicejobs.store.database import Database
 from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
+from voicejobs.store.leases import Lease
 from voicejobs.store.states import JobState, StepState
+from voicejobs.tallies import Tally
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +53,10 @@ def fill(database: Database, app: Celery, window_jobs: int) -> int:
     """
     rows = database.run(lambda connection: _take(connection, database, window_jobs), durable=False)
     _send(database, app, rows)
-    return len({row.job_id for row in rows})
+    sent = {row.job_id: row.trace_id for row in rows}
+    if sent:  # one line for all: whoever looks for a trace id finds it in the list
+        logger.info("sent", extra={"jobs": len(sent), "trace_ids": sorted(set(sent.values()))})
+    return len(sent)
 
 
 def _take(connection: Connection, database: Database, window_jobs: int) -> list[Any]:
@@ -106,11 +112,12 @@ def _poison(deaths: int) -> Poison:
     return Poison(f"The worker died {deaths} times while it ran this job, the last time with nothing beside it")
 
 
-def send_missing(database: Database, app: Celery, job_id: str, missing: Iterable[canvas.Missing], name: str) -> None:
+def send_missing(database: Database, app: Celery, lease: Lease, missing: Iterable[canvas.Missing]) -> None:
     """Send the canvas of what a commit has made ready; a broker that does not answer costs only time."""
-    signature = canvas.build(app, pipeline(name), missing)
+    told = canvas.Told(lease.trace_id, lease.options)
+    signature = canvas.build(app, pipeline(lease.pipeline), missing, told)
     if signature is not None and not _publish(signature):
-        database.run(lambda connection: outbox.mark_unsent(connection, [job_id]))
+        database.run(lambda connection: outbox.mark_unsent(connection, [lease.job_id]))
 
 
 def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
@@ -120,10 +127,13 @@ def _send(database: Database, app: Celery, rows: Iterable[Any]) -> None:
         members = list(group)
         missing = [
             # What runs elsewhere is missing too: its commit, and no chain of ours, sends what waits for it.
-            canvas.Missing(row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED)
+            canvas.Missing(
+                row.id, row.job_id, row.node, row.step, row.queue, row.state == StepState.QUEUED, row.shard, row.of
+            )
             for row in members
         ]
-        signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing)
+        told = canvas.Told(members[0].trace_id, json.loads(members[0].options))
+        signature = None if refused else canvas.build(app, pipeline(members[0].pipeline), missing, told)
         if refused or (signature is not None and not _publish(signature)):
             refused.append(job_id)
     if refused:
@@ -149,12 +159,14 @@ class Upkeep:
         app: the Celery application.
         lease_s: the length of a lease, also the grace after the database itself was away.
         wake: called when jobs came back to the outbox.
+        tally: counts the leases that were taken from workers, and the messages that were lost.
     """
 
     database: Database
     app: Celery
     lease_s: float
     wake: Callable[[], None] = lambda: None
+    tally: Tally = field(default_factory=Tally)
     _short: set[str] = field(default_factory=set)
     _healthy_since: float = field(default_factory=time.monotonic)
 
@@ -169,6 +181,7 @@ class Upkeep:
         if broker_is_empty:
             self.database.run(outbox.forget_sent)
         if freed:
+            self._note_lost(freed)
             logger.info("freed the leases of dead workers", extra={"jobs": len(freed)})
             self.wake()
 
@@ -183,8 +196,13 @@ class Upkeep:
         run(expire_jobs)
         run(complete_batches)
         if freed:
+            self._note_lost(freed)
             logger.warning("took leases from silent workers", extra={"jobs": len(freed)})
             self.wake()
+
+    def _note_lost(self, job_ids: Sequence[str]) -> None:
+        """Count leases that their workers have lost."""
+        self.tally.add("leases_lost", len(job_ids))
 
     def database_was_away(self) -> None:
         """Start the grace again, because heartbeats could not reach the database either."""
@@ -205,6 +223,7 @@ class Upkeep:
         self._short = set(waiting) - lost
         job_ids = sorted({waiting[step_run_id] for step_run_id in lost})
         if job_ids:
+            self.tally.add("messages_lost", len(job_ids))
             logger.warning("sending lost messages again", extra={"jobs": len(job_ids)})
             self.database.run(lambda connection: outbox.mark_unsent(connection, job_ids))
             self.wake()

@@ -4,17 +4,21 @@
     |-- Permanent                 trying again cannot help
     |   |-- InputError            something is wrong with this input, and only with it
     |   |   |-- EmptyFile, NotAudio, NoAudioStream, BadHeader, Damaged, Unreadable, NotFound,
-    |   |   |   InputChanged, TooLong, NotTranscript, NotSubtitles, EmptyText, BadText, BadAudioFormat,
-    |   |   |   MessageTooLarge, TooLarge
+    |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText,
+    |   |   |   BadAudioFormat, MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest), UnknownPipeline, UnknownStep, UnknownEngine,
-    |   |   UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch, NoSuchRecord,
-    |   |   WrongState, DeviceRefused, Expired, AccessDenied, NotServed, EngineRefused
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
+    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
+    |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
+    |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, KeyReused,
+    |   |   RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow,
+    |   |   BadSignature
     |   `-- Poison                its processes died under it too often
     |-- Transient                 a later attempt may succeed
     |   |-- DecoderCrash, DecoderTimeout, EngineCrash, EngineTimeout, EngineUnavailable, EngineBusy, StepTimeout,
-    |   |   QueueFull, WaitedTooLong, DeadlinePassed, OutOfMemory, DiskFull, BlobsUnavailable, BlobsRefused,
-    |   |   BrokerUnavailable, DatabaseUnavailable, StackUnavailable, Internal
+    |   |   AddressUnavailable, QueueFull, RateLimited, QuotaReached, WaitedTooLong, DeadlinePassed, OutOfMemory,
+    |   |   MemoryLow, DiskFull, BlobsUnavailable, BlobsRefused, BrokerUnavailable, DatabaseUnavailable,
+    |   |   StackUnavailable, ServerUnreachable, Internal
     `-- Interruption              no failure: the work was stopped on purpose
         |-- Cancelled, AudioGone, LeaseLost, ShuttingDown
 
@@ -136,6 +140,13 @@ class TooLong(InputError):
     default_hint = "Cut the recording, or raise VOICEJOBS_MAX_AUDIO_S."
 
 
+class AudioTooLongForSync(TooLong):
+    """The recording is too long for a call that waits for its answer."""
+
+    code = "audio_too_long_for_sync"
+    default_hint = "Submit it as a job (POST /api/v1/jobs) or in a batch (POST /v1/batches): nobody has to wait then."
+
+
 class NotTranscript(InputError):
     """The file holds no transcript that can be rendered."""
 
@@ -183,6 +194,27 @@ class BadText(InputError):
 
     code = "bad_text"
     default_hint = "Save the text as UTF-8."
+
+
+class AddressRefused(InputError):
+    """A URL or a path may not be asked for: it is not on the lists of the operator, or not public."""
+
+    code = "address_refused"
+    default_hint = "docs/settings.md lists what allows it."
+
+
+class SourceRefused(InputError):
+    """The server that a URL names does not give what lies there."""
+
+    code = "source_refused"
+    default_hint = "Check the URL in a browser; upload the file instead if it needs a login."
+
+
+class SourceTooLarge(InputError):
+    """What lies at a URL is larger than is taken."""
+
+    code = "source_too_large"
+    default_hint = "Upload the file in parts, or raise VOICEJOBS_SOURCE_URL_MAX_BYTES."
 
 
 class OutputExists(Permanent):
@@ -283,6 +315,13 @@ class NoSuchRecord(Permanent):
     code = "no_such_record"
 
 
+class ModelNotFound(NoSuchRecord):
+    """No model of this name can be asked for."""
+
+    code = "model_not_found"
+    default_hint = "GET /v1/models lists the names."
+
+
 class WrongState(Permanent):
     """A job is in a state that does not allow what was asked."""
 
@@ -317,11 +356,102 @@ class AccessDenied(Permanent):
     default_hint = "Send the key as metadata: authorization: Bearer KEY."
 
 
+class KeyNeeded(AccessDenied):
+    """The request has no API key that is valid."""
+
+    code = "key_needed"
+    default_hint = "Send one: Authorization: Bearer KEY. `voicejobs key create` makes one."
+
+
+class ScopeMissing(AccessDenied):
+    """The API key does not allow what was asked."""
+
+    code = "scope_missing"
+    default_hint = "Use a key that has the scope; `voicejobs key create --scope` makes one."
+
+
+class OriginRefused(AccessDenied):
+    """A web page of another site asked."""
+
+    code = "origin_refused"
+    default_hint = "VOICEJOBS_API_ORIGINS names the sites that may."
+
+
+class NoSuchPath(Permanent):
+    """Nothing is served under this path."""
+
+    code = "no_such_path"
+    default_hint = "/docs lists the paths."
+
+
+class MethodNotAllowed(Permanent):
+    """The path does not know this method."""
+
+    code = "method_not_allowed"
+    default_hint = "The header Allow lists the methods."
+
+
+class HostRefused(Permanent):
+    """The request names a host that this service does not go by."""
+
+    code = "host_refused"
+    default_hint = "VOICEJOBS_API_HOSTS names the hosts."
+
+
+class InvalidRequest(BadOption):
+    """A request does not fit the schema of its operation."""
+
+    code = "invalid_request"
+    default_hint = "/openapi.json holds the schema."
+
+
+class KeyReused(Permanent):
+    """An Idempotency-Key was used for another request."""
+
+    code = "idempotency_key_reused"
+    default_hint = "Take a new key for a new request."
+
+
+class RangeRefused(Permanent):
+    """None of the bytes that were asked for is there."""
+
+    code = "range_refused"
+    default_hint = "Ask for bytes below the size that Content-Range tells, or for all of them."
+
+
+class BadMediaType(Permanent):
+    """The body of a request has a type that its operation does not take."""
+
+    code = "bad_media_type"
+    default_hint = "/openapi.json names the types."
+
+
+class LengthMissing(Permanent):
+    """The request does not say how long its body is, and must."""
+
+    code = "length_missing"
+    default_hint = "Send Content-Length."
+
+
+class TooSlow(Permanent):
+    """The body of a request came too slowly."""
+
+    code = "too_slow"
+    default_hint = "Send it again over a better line, or in parts."
+
+
 class NotServed(Permanent):
     """The server has no engine for what was asked."""
 
     code = "not_served"
     default_hint = "Ask a server that has such an engine; GetInfo tells what this one has."
+
+
+class BadSignature(Permanent):
+    """A message to a webhook was not signed with the secret that it is checked by."""
+
+    code = "bad_signature"
+    default_hint = "Check the secret and that the body is taken byte by byte; after a rotation take the new secret."
 
 
 class Poison(Permanent):
@@ -378,6 +508,13 @@ class StepTimeout(Transient):
     default_hint = "It is tried again; if it stays, raise VOICEJOBS_STEP_FACTOR or look at the load of the machine."
 
 
+class AddressUnavailable(Transient):
+    """The server that a URL names does not answer, or not now."""
+
+    code = "address_unavailable"
+    default_hint = "Check that the server runs and can be reached from here; it is tried again."
+
+
 class QueueFull(Transient):
     """More jobs wait than the installation takes."""
 
@@ -387,11 +524,32 @@ class QueueFull(Transient):
     )
 
 
+class RateLimited(Transient):
+    """A key asks more often, or for more at once, than it may."""
+
+    code = "rate_limited"
+    default_hint = "Wait as long as Retry-After says."
+
+
+class QuotaReached(Transient):
+    """A tenant has as much work in the queue as it may."""
+
+    code = "quota_reached"
+    default_hint = "Try again when some of it is done; GET /api/v1/limits tells how much there is."
+
+
 class OutOfMemory(Transient):
     """An engine ran out of memory."""
 
     code = "out_of_memory"
     default_hint = "Use a smaller model, or fewer engine processes (VOICEJOBS_ENGINE_PROCESSES)."
+
+
+class MemoryLow(Transient):
+    """A worker or a service holds as much memory as it may, and begins nothing until it holds less."""
+
+    code = "memory_low"
+    default_hint = "Work goes on by itself once memory is given back; raise VOICEJOBS_MAX_MEMORY_BYTES if it never is."
 
 
 class DiskFull(Transient):
@@ -427,6 +585,13 @@ class DatabaseUnavailable(Transient):
 
     code = "database_unavailable"
     default_hint = "Check VOICEJOBS_DATABASE_URL and that the server runs."
+
+
+class ServerUnreachable(Transient):
+    """A voicejobs service does not answer, or answers that it cannot work now."""
+
+    code = "server_unreachable"
+    default_hint = "Check its address (--server, VOICEJOBS_SERVER_URL) and that it runs, then run the command again."
 
 
 class StackUnavailable(Transient):

@@ -6,14 +6,18 @@ which forgets everything hears it again.
 
 import shutil
 from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from voicejobs.errors import BrokerUnavailable
 from voicejobs.settings import Settings
 
 if TYPE_CHECKING:
     from kombu import Connection
 
 PREFIX = "voicejobs.notice."
+DISK_LOW, MEMORY_LOW = "disk_low", "memory_low"
+"""Why a worker begins no job."""
 REPEAT_S = 5.0
 """How often a worker repeats what is still true."""
 LIFE_S = 15
@@ -37,27 +41,52 @@ def disk_low(settings: Settings) -> str:
     )
 
 
-def tell(connection: "Connection", worker: str, text: str) -> None:
-    """Put up the notice of a worker, or take it down where the text is empty; a broker that is away hears it later."""
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Say that something is so: a code, and a text for people."""
+
+    code: str
+    text: str
+
+
+def tell(connection: "Connection", worker: str, notice: Notice | None) -> None:
+    """Put up the notice of a worker, or take it down where there is none; a broker that is away hears it later."""
     with _quiet(connection):
         client = _client(connection)
-        if text:
-            client.set(PREFIX + worker, text, ex=LIFE_S)
+        if notice:
+            client.set(PREFIX + worker, f"{notice.code} {notice.text}", ex=LIFE_S)
         else:
             client.delete(PREFIX + worker)
 
 
-def read(broker_url: str) -> dict[str, str]:
+def ping(broker_url: str) -> None:
+    """Do nothing where the broker answers.
+
+    Raises:
+        BrokerUnavailable: it does not.
+    """
+    from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
+    from kombu.exceptions import OperationalError  # noqa: PLC0415
+
+    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        try:
+            _client(connection).ping()
+        except (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError) as error:
+            raise BrokerUnavailable(f"The broker does not answer: {error}") from error
+
+
+def read(broker_url: str) -> dict[str, Notice]:
     """Return the notices by worker; none where the broker is away, which others say."""
     from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
 
-    found: dict[str, str] = {}
+    found: dict[str, Notice] = {}
     with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection, _quiet(connection):
         client = _client(connection)
         for key in client.scan_iter(match=f"{PREFIX}*", count=1000):
             text = client.get(key)
             if text is not None:  # it ran out in between
-                found[_text(key).removeprefix(PREFIX)] = _text(text)
+                code, _, told = _text(text).partition(" ")
+                found[_text(key).removeprefix(PREFIX)] = Notice(code, told)
     return found
 
 

@@ -12,7 +12,7 @@ from voicejobs.messages import CPU
 from voicejobs.store.database import Database
 from voicejobs.store.paths import decode_path, display_name
 from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
-from voicejobs.store.states import JobState, StepState
+from voicejobs.store.states import STARTABLE_JOB, JobState, StepState
 
 DEAD = "dead"
 """Stands for a state in `list_jobs`."""
@@ -167,6 +167,14 @@ def succeeded_targets(database: Database, targets: Sequence[str]) -> set[str]:
         return set(connection.execute(query).scalars())
 
 
+def sources_of(database: Database, target: str) -> set[str]:
+    """Return the paths of the inputs whose jobs deliver, or have delivered, to a target (as `jobs.target` has it)."""
+    states = (*STARTABLE_JOB, JobState.SUCCEEDED)
+    query = select(jobs.c.source).where(jobs.c.target == target, jobs.c.state.in_(states))
+    with database.read() as connection:
+        return {decode_path(json.loads(source)) for source in connection.execute(query).scalars()}
+
+
 @dataclass(frozen=True, slots=True)
 class PastSpeed:
     """Tell how fast earlier batches went, as seconds of audio for each second of time."""
@@ -263,8 +271,12 @@ def _is_dead_letter() -> Any:
 
     What is wrong with an input, an option or a place for outputs is told by the first attempt, and stays wrong.
     """
-    codes = [error.code for root in (Transient, Poison) for error in _family(root)]
-    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(codes))
+    return and_(jobs.c.state == JobState.FAILED, jobs.c.error_code.in_(dead_letter_codes()))
+
+
+def dead_letter_codes() -> list[str]:
+    """Return the codes of the errors that a job was given up for, although trying again might have helped."""
+    return [error.code for root in (Transient, Poison) for error in _family(root)]
 
 
 def _family(root: type[VoicejobsError]) -> Iterator[type[VoicejobsError]]:

@@ -11,14 +11,28 @@ from voicejobs.errors import BadOption
 
 PREFIX = "VOICEJOBS_"
 _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, checked before it is used
-SECRETS = ("broker_url", "database_url", "s3_secret", "rpc_keys", "openai_key", "remote_key")
+SECRETS = (
+    "broker_url",
+    "database_url",
+    "s3_secret",
+    "rpc_keys",
+    "openai_key",
+    "remote_key",
+    "api_engine_key",
+    "webhook_secret",
+    "flower_auth",
+    "server_key",
+    "api_engine_key",
+)
 """Settings that are or may hold a password; `<NAME>_FILE` names a file to read them from."""
 OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE", "LOG_FILE"})
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
 )  # fmt: skip
+_OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
+"""Settings begin with the name of this command, too: what is neither is a slip."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,8 @@ class Settings:
         step_base_s: seconds that a step may take whatever its audio.
         step_factor: further seconds that it may take for each second of its audio.
         stall_s: seconds that a worker may stand still before it ends itself; 0 for ever.
+        max_memory_bytes: memory that a worker or the voice engine may hold with its processes and still begin work; 0
+            for any.
         disk_floor_bytes: free bytes in the state folder below which no further job is begun.
         max_queued_jobs: jobs that may wait before submissions are refused; 0 for no limit.
         max_audio_s: longest decoded audio of one file, in seconds.
@@ -58,6 +74,32 @@ class Settings:
         rpc_queue_length: requests that may wait for the voice engine; more are refused.
         rpc_wait_s: seconds that a request may wait there before it is dropped.
         rpc_keys: keys that the voice engine takes, a line or comma each, `NAME=KEY` or `NAME=sha256:HEX`; empty: none.
+        api_hosts: names that the service goes by, commas between; empty: those of this machine where it listens there
+            alone, else any.
+        api_origins: sites whose web pages may ask the service, commas between; empty: none but its own.
+        api_hsts_s: seconds for which browsers must use TLS only; 0 says nothing.
+        api_max_body_bytes: largest body of a request, where its route says nothing else.
+        api_body_wait_s: seconds in which more of a body must have come.
+        api_header_wait_s: seconds in which the headers of a request must have come.
+        api_max_requests: requests that the service has in hand at once.
+        api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
+        api_concurrency: requests of one key at once; 0 for no limit.
+        api_streams: event streams of one key at once; 0 for no limit.
+        api_tenant_jobs: jobs that a tenant may have in the queue or at work; 0 for no limit.
+        api_tenant_audio_s: seconds of audio that these may have together; 0 for no limit.
+        api_aliases: names of models in OpenAI's interface and what they stand for, `NAME=MODEL,...`.
+        api_voices: names of voices there and what they stand for, `NAME=VOICE,...`.
+        api_sync_audio_s: longest recording of a call that waits for its answer, in seconds.
+        api_sync_wait_s: seconds for which such a call waits.
+        api_sync_upload_bytes: largest body of such a call with a recording.
+        api_speech_chars: characters of a text that such a call speaks.
+        api_upload_bytes: largest file that is uploaded in one piece; what is larger goes in parts.
+        api_batch_lines: requests in the file of a batch.
+        api_batch_bytes: size of the file of a batch.
+        api_engine_url: voice engine for live captions, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
+        api_engine_key: key that it asks for; empty for none.
+        api_live_streams: live captions at once; further ones are refused.
+        api_live_s: longest stream of live captions, in seconds.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
         fake_cost_mode: `sleep` or `busy`: how the engine `fake` spends its time.
@@ -78,6 +120,27 @@ class Settings:
         remote_key: key that it asks for; empty for none.
         remote_ca_file: certificates that vouch for it, PEM; empty takes the system's.
         remote_timeout_s: seconds in which it must have answered one window or sentence.
+        source_url_enabled: whether inputs may be named by URL.
+        source_url_hosts: hosts that such URLs may name, with commas between; `*.example.org` for those below a name,
+            `*` for any; empty allows none.
+        source_url_http: whether they may be http, too.
+        source_url_ports: ports that they may name, with commas between; `*` for any.
+        source_url_networks: networks that are not public and may be asked all the same, as `10.1.0.0/16`.
+        source_url_max_bytes: most bytes that are taken from one.
+        source_url_timeout_s: seconds in which all of it must have come.
+        source_path_roots: folders whose files may be named by path, with commas between; empty allows none.
+        webhook_secret: what the secrets of webhooks are derived from; empty for one in the state folder.
+        webhook_hosts: hosts that webhooks may name, as in `source_url_hosts`; any by default.
+        webhook_http: whether they may be http, too.
+        webhook_ports: ports that they may name, with commas between; `*` for any.
+        webhook_networks: networks that are not public and may be told all the same, as `10.1.0.0/16`.
+        webhook_timeout_s: seconds in which a receiver must have answered.
+        flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
+        otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
+        server_url: voicejobs service that commands with `--server` talk to, as `https://host:8000`.
+        server_key: API key for it; empty for none.
+        server_ca_file: certificates that vouch for it, PEM; empty takes the system's.
+        server_wait_s: seconds for which a command goes on trying when the service does not answer any more.
     """
 
     state_dir: Path
@@ -97,6 +160,7 @@ class Settings:
     step_base_s: float = 900.0
     step_factor: float = 60.0
     stall_s: float = 600.0
+    max_memory_bytes: int = 0
     disk_floor_bytes: int = 500_000_000
     max_queued_jobs: int = 0
     max_audio_s: float = 48 * 3600.0
@@ -112,6 +176,31 @@ class Settings:
     rpc_queue_length: int = 64
     rpc_wait_s: float = 10.0
     rpc_keys: str = field(default="", repr=False)
+    api_hosts: str = ""
+    api_origins: str = ""
+    api_hsts_s: float = 0.0
+    api_max_body_bytes: int = 4 << 20
+    api_body_wait_s: float = 30.0
+    api_header_wait_s: float = 10.0
+    api_max_requests: int = 512
+    api_requests_per_minute: int = 6000
+    api_concurrency: int = 256
+    api_streams: int = 64
+    api_tenant_jobs: int = 100_000
+    api_tenant_audio_s: float = 0.0
+    api_aliases: str = "whisper-1=base,tts-1=en_US-joe-medium,tts-1-hd=en_US-joe-medium"
+    api_voices: str = ""
+    api_sync_audio_s: float = 600.0
+    api_sync_wait_s: float = 300.0
+    api_sync_upload_bytes: int = 25 << 20
+    api_speech_chars: int = 4096
+    api_upload_bytes: int = 2 << 30
+    api_batch_lines: int = 10_000
+    api_batch_bytes: int = 200_000_000
+    api_engine_url: str = ""
+    api_engine_key: str = field(default="", repr=False)
+    api_live_streams: int = 16
+    api_live_s: float = 3 * 3600.0
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
     fake_cost_mode: str = "sleep"
@@ -132,6 +221,26 @@ class Settings:
     remote_key: str = field(default="", repr=False)
     remote_ca_file: str = ""
     remote_timeout_s: float = 300.0
+    source_url_enabled: bool = False
+    source_url_hosts: str = ""
+    source_url_http: bool = False
+    source_url_ports: str = "80,443"
+    source_url_networks: str = ""
+    source_url_max_bytes: int = 2 << 30
+    source_url_timeout_s: float = 600.0
+    source_path_roots: str = ""
+    webhook_secret: str = field(default="", repr=False)
+    webhook_hosts: str = "*"
+    webhook_http: bool = False
+    webhook_ports: str = "80,443"
+    webhook_networks: str = ""
+    webhook_timeout_s: float = 15.0
+    flower_auth: str = field(default="", repr=False)
+    otel_endpoint: str = ""
+    server_url: str = ""
+    server_key: str = field(default="", repr=False)
+    server_ca_file: str = ""
+    server_wait_s: float = 120.0
 
     @classmethod
     def from_env(
@@ -224,6 +333,8 @@ def inherited_environment() -> dict[str, str]:
 def is_of_the_command_line(variable: str) -> bool:
     """Tell whether a variable with our prefix is read by the command line: it sets an option, and no setting."""
     name = variable.removeprefix(PREFIX)
+    if name.startswith("WEBHOOK_"):
+        return name.startswith(_OPTIONS_OF_WEBHOOK)
     return name in OF_THE_COMMAND_LINE or name.startswith(tuple(f"{command}_" for command in COMMANDS))
 
 

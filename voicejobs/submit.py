@@ -1,6 +1,7 @@
 """Take work in: validate, find what is done already, insert the rest; cancel; try again."""
 
 import json
+import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,10 +25,12 @@ from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewBatch, NewJob
-from voicejobs.store.paths import HASH8, decode_path, display_name, encode_path
+from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
 from voicejobs.tasks.content import Content, read_content, still_written
+
+logger = logging.getLogger(__name__)
 
 HASH8_DIGITS = 8
 TEXT = "text"
@@ -49,6 +52,7 @@ class InputFile:
         error: what is known to be wrong with it; it is not read then.
         text: the input itself, where it is a text that lies in no file; `path` only tells it from others then.
         blob: the input, where it is a blob; `path` only tells it from others then.
+        elsewhere: where the input lies (`outbound.sources`), if its worker is to take it from there; likewise.
         options: what it wants otherwise than the rest of the batch, by node and option.
         request: what else the request for it said; it goes into the row of its job.
     """
@@ -59,6 +63,7 @@ class InputFile:
     error: InputError | None = None
     text: str | None = None
     blob: "Blob | None" = None
+    elsewhere: Mapping[str, str] | None = None
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     request: Mapping[str, Any] | None = None
 
@@ -110,6 +115,8 @@ class Submission:
         alone: make a job for each input, also where another does the same; what is known by then is used.
         kind: `batch`, or `single` for a job that belongs to none.
         watched: write down what happens to its jobs and to it, for those who follow or are told.
+        once_below: absolute path of a folder; an input for which a job lives or has succeeded whose outputs went
+            somewhere below it is known, wherever else its own would go, and whatever became of them there.
         request: what else the request for the batch said.
         trace_id: what all logs of its jobs name; empty for the id of each job.
         priority: order among the jobs of its lane; less is sooner.
@@ -129,6 +136,7 @@ class Submission:
     alone: bool = False
     kind: Literal["batch", "single"] = "batch"
     watched: bool = False
+    once_below: str = ""
     request: Mapping[str, Any] | None = None
     trace_id: str = ""
     priority: int = rows.DEFAULT_PRIORITY
@@ -164,29 +172,41 @@ class Submission:
             files: the inputs.
             within: called with the transaction, before it commits, and with what became of each file.
         """
-        accepted, keyed = self._read_all(files)
+        far = [file for file in files if file.elsewhere is not None]
+        accepted, keyed = self._read_all([file for file in files if file.elsewhere is None])
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]
         with self.database.begin() as connection:
             known = {} if self.force or self.alone else self._known(connection, keyed)
-            fresh = _sort_out(keyed, known, accepted)
-            self._demand_room(connection, len(fresh))
-            if (fresh or refused) and not self.batch_id:
+            fresh = _sort_out(keyed, known, accepted, once_below=self.once_below)
+            self._demand_room(connection, len(fresh) + len(far))
+            if (fresh or refused or far) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
             elif self.batch_id:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]
             failed = [self._refused_job(file, error) for file, error in refused]
-            rows.insert_jobs(connection, self.batch_id, [*new, *failed], tenant=self.tenant)
+            unread = [self._unread_job(file) for file in far]
+            rows.insert_jobs(connection, self.batch_id, [*new, *failed, *unread], tenant=self.tenant)
             self._keep_texts(connection, fresh, new)
             for (file, error), job in zip(refused, failed, strict=True):
                 accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
             for item, job in zip(fresh, new, strict=True):
                 accepted[item.file.path] = item.accepted("submitted", job.id, self.batch_id)
+            for file, job in zip(far, unread, strict=True):
+                accepted[file.path] = Accepted(file, "submitted", job.id, self.batch_id)
             told = [accepted[file.path] for file in files]
             if within is not None:
                 within(connection, told)
+        self._log(told)
         return told
+
+    def _log(self, told: Sequence[Accepted]) -> None:
+        """Note what was taken: the first line of the story of each job."""
+        new = [one.job_id for one in told if one.outcome == "submitted"]
+        if new and logger.isEnabledFor(logging.INFO):
+            traced = {"trace_id": self.trace_id} if self.trace_id else {"trace_ids": new}  # else it is the job's id
+            logger.info("submitted", extra={"jobs": len(new), "batch_id": self.batch_id, **traced})
 
     def _new_batch(self) -> NewBatch:
         """Return the row of the batch."""
@@ -205,7 +225,7 @@ class Submission:
         accepted, keyed = self._read_all(files)
         with self.database.read() as connection:
             known = {} if self.force else self._known(connection, keyed)
-        for item in _sort_out(keyed, known, accepted):
+        for item in _sort_out(keyed, known, accepted, once_below=self.once_below):
             accepted[item.file.path] = item.accepted("submitted")
         return [accepted[file.path] for file in files]
 
@@ -332,6 +352,32 @@ class Submission:
             request=item.file.request,
         )
 
+    def _unread_job(self, file: InputFile) -> NewJob:
+        """Return the rows of a job whose input a worker will take from where it lies; it writes no files."""
+        self._seq += 1
+        return NewJob(
+            id=new_id("job"),
+            seq=self._seq,
+            pipeline=self.pipeline.name,
+            pipeline_version=self.pipeline.version,
+            options=self._options_of(file),
+            source={
+                **encode_path(file.path),
+                "name": display_name(file.name),
+                "size": None,
+                "mtime_ns": None,
+                UNREAD: True,
+                **(file.elsewhere or {}),
+            },
+            source_name=display_name(file.name),
+            step_runs=canvas.first_rows(self.pipeline),
+            priority=self.priority,
+            trace_id=self.trace_id,
+            expires_after_s=self.expires_after_s,
+            watched=self.watched,
+            request=file.request,
+        )
+
     def keys(self, digest: str, file: InputFile | None = None) -> tuple[str, str]:
         """Return the done-key and the key of the transcript for an input with this SHA-256."""
         options = self.options if file is None else self._options_of(file)
@@ -376,12 +422,20 @@ class _Known:
 
 
 def _sort_out(
-    keyed: Sequence[_Keyed], known: Mapping[tuple[str, str], Sequence[_Known]], accepted: dict[str, Accepted]
+    keyed: Sequence[_Keyed],
+    known: Mapping[tuple[str, str], Sequence[_Known]],
+    accepted: dict[str, Accepted],
+    *,
+    once_below: str,
 ) -> list[_Keyed]:
     """Note the files whose work is done or under way, and return the others."""
+    once: dict[str, _Known] = {}
+    for (key, place), jobs_there in known.items() if once_below else ():
+        if place.startswith(once_below.rstrip("/") + "/"):
+            once.setdefault(key, jobs_there[0])
     fresh = []
     for item in keyed:
-        match = _match(known.get((item.done_key, item.file.target), ()))
+        match = once.get(item.done_key) or _match(known.get((item.done_key, item.file.target), ()))
         if match is None:
             fresh.append(item)
         elif match.state == JobState.SUCCEEDED:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
@@ -23,10 +23,10 @@ from voicejobs import logs
 from voicejobs.accelerators import find_devices, sharing_service
 from voicejobs.children import Child, Children
 from voicejobs.errors import BadOption, DeviceRefused, StackUnavailable, VoicejobsError
+from voicejobs.memory import tree_bytes
 from voicejobs.settings import Settings, inherited_environment
 
 from .devices import place
-from .memory import tree_bytes
 from .slots import Slot, plan_slots
 
 logger = logging.getLogger(__name__)
@@ -40,6 +40,8 @@ EXIT_REJECTED = 7
 GRACE_S = 10.0
 TICK_S = 0.2
 MEMORY_LOOK_S = 5.0
+FULL_SHARE = 0.9
+"""Share of the limit at which a worker begins nothing more, so that it seldom comes to be started anew."""
 MAX_QUICK_DEATHS = 8
 
 
@@ -251,6 +253,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"error: {error.message} [{error.code}]\n  {error.hint}\n")
         return EXIT_REJECTED if isinstance(error, DeviceRefused) else EXIT_USAGE
     memory_bytes = options.max_memory_mb * 1_000_000
+    if memory_bytes and not settings.max_memory_bytes:
+        settings = replace(settings, max_memory_bytes=int(memory_bytes * FULL_SHARE))
     return Launcher(settings, slots, options.grace, memory_bytes, options.ready_file).run()
 
 

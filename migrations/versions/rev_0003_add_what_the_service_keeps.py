@@ -21,22 +21,23 @@ _FUNCTION = """
     """
 _TRIGGER_POSTGRES = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION voicejobs_note_{name}()
+    FOR EACH ROW WHEN ({watched}{condition}) EXECUTE FUNCTION voicejobs_note_{name}()
     """
 _TRIGGER_SQLITE = """
     CREATE TRIGGER voicejobs_{name}_{kind} AFTER {event} ON {table}
-    FOR EACH ROW WHEN {condition} BEGIN
+    FOR EACH ROW WHEN {watched}{condition} BEGIN
         INSERT INTO events (tx, tenant, type, batch_id, job_id, created_at)
         VALUES (0, NEW.tenant, '{name}.' || NEW.state, {ids}, (julianday('now') - 2440587.5) * 86400.0);
     END
     """
+# The batch that a job has for itself, because it was submitted alone, has no events: nobody knows of it.
 _TABLES = (
-    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id"},
-    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL"},
+    {"name": "job", "table": "jobs", "ids": "NEW.batch_id, NEW.id", "watched": "NEW.watched = 1"},
+    {"name": "batch", "table": "batches", "ids": "NEW.id, NULL", "watched": "NEW.watched = 1 AND NEW.kind = 'batch'"},
 )
 _CHANGES = (
-    {"kind": "added", "event": "INSERT", "condition": "NEW.watched = 1"},
-    {"kind": "changed", "event": "UPDATE OF state", "condition": "NEW.watched = 1 AND NEW.state <> OLD.state"},
+    {"kind": "added", "event": "INSERT", "condition": ""},
+    {"kind": "changed", "event": "UPDATE OF state", "condition": " AND NEW.state <> OLD.state"},
 )
 
 
@@ -108,6 +109,16 @@ def upgrade() -> None:
     )
     op.create_index("ix_idempotency_keys_age", "idempotency_keys", ["created_at"], unique=False)
     op.create_table(
+        "worker_reports",
+        sa.Column("owner", sa.String(length=128), nullable=False),
+        sa.Column("worker", sa.String(length=128), nullable=False),
+        sa.Column("device", sa.String(length=64), nullable=False),
+        sa.Column("told", sa.Text(), nullable=False),
+        sa.Column("started_at", sa.Double(), nullable=False),
+        sa.Column("updated_at", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint("owner", name=op.f("pk_worker_reports")),
+    )
+    op.create_table(
         "uploads",
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("tenant", sa.String(length=64), nullable=False),
@@ -132,6 +143,7 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=True),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("rotated_at", sa.Double(), nullable=True),
+        sa.Column("paused_until", sa.Double(), nullable=True),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
     )
@@ -220,6 +232,7 @@ def downgrade() -> None:
     )
     op.drop_table("deliveries")
     op.drop_index("ix_webhooks_tenant", table_name="webhooks")
+    op.drop_table("worker_reports")
     op.drop_table("webhooks")
     op.drop_index("ix_uploads_tenant", table_name="uploads")
     op.drop_table("uploads")

@@ -65,8 +65,10 @@ def main(arguments: argparse.Namespace) -> int:
         [
             (
                 "engine",
+                "partial p50",
+                "p95",
                 "first p50",
-                "first p95",
+                "p95",
                 "word p50",
                 "word p95",
                 "final p50",
@@ -79,14 +81,15 @@ def main(arguments: argparse.Namespace) -> int:
             *((name, *_cells(one)) for name, one in found.items()),
         ]
     )
-    print("first, word: s from a word's end to the first result that holds it, for the first of each segment and for")
+    print("partial: s from the end of the first word of a segment to the first result, with words, of sound so far;")
+    print("first, word: to the first result with that same word as offline, for the first of each segment and for")
     print("all; final: s from the end of a segment's last word to its final result. WER against the text of the")
     print("recordings: of final results at once, of the last word on each segment, and offline; between the last two.")
     print("MB: growth of this process after the warm-up.")
     holds: dict[str, bool] = {}
     for name, one in found.items():
         if name in LIMITS_S:
-            holds[f"{name}: p95 of the first result within {LIMITS_S[name]} s"] = one["first_p95_s"] <= LIMITS_S[name]
+            holds[f"{name}: p95 of the first result within {LIMITS_S[name]} s"] = one["partial_p95_s"] <= LIMITS_S[name]
         if name != "fake":
             margin = one["wer"] - one["offline_wer"]
             holds[f"{name}: WER at most {WER_MARGIN} above offline ({margin:+.4f})"] = margin <= WER_MARGIN
@@ -230,6 +233,7 @@ def _latencies(heard: Heard, words: list[Word], *, by_text: bool) -> dict[str, A
     An engine without real words is taken at its word: a result counts once it has listened to the end of the word.
     """
     results = [(at - heard.began, event) for at, event in heard.events if isinstance(event, Result)]
+    partial: list[float] = []
     first: list[float] = []
     every: list[float] = []
     final: list[float] = []
@@ -243,9 +247,13 @@ def _latencies(heard: Heard, words: list[Word], *, by_text: bool) -> dict[str, A
         missing += len(delays) - len(known)
         every += known
         first += known[:1]
+        heard_first = [_delay(word, own, by_text=False) for word in inside[:1]]
+        partial += [delay for delay in heard_first if delay is not None]
         if inside and own[-1][1].kind == "final":
             final.append(own[-1][0] - inside[-1].end_s)
     return {
+        "partial_p50_s": _quantile(partial, 0.5),
+        "partial_p95_s": _quantile(partial, 0.95),
         "first_p50_s": _quantile(first, 0.5),
         "first_p95_s": _quantile(first, 0.95),
         "word_p50_s": _quantile(every, 0.5),
@@ -263,7 +271,7 @@ def _delay(word: Word, results: list[tuple[float, Result]], *, by_text: bool) ->
     for at, event in results:
         if by_text and any(_is_same(word, other) for other in event.words):
             return at - word.end_s
-        if not by_text and event.heard_s >= word.end_s:
+        if not by_text and event.words and event.heard_s >= word.end_s:
             return at - word.end_s
     return None
 
@@ -294,7 +302,7 @@ def _memory(looks_mb: list[float]) -> dict[str, float]:
 
 def _cells(one: dict[str, Any]) -> tuple[str, ...]:
     """Return the cells of one engine."""
-    times = ("first_p50_s", "first_p95_s", "word_p50_s", "word_p95_s", "final_p50_s")
+    times = ("partial_p50_s", "partial_p95_s", "first_p50_s", "first_p95_s", "word_p50_s", "word_p95_s", "final_p50_s")
     rates = ("at_once_wer", "wer", "offline_wer", "between_wer")
     return (
         *(f"{one[name]:.2f}" for name in times),

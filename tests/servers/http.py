@@ -79,7 +79,7 @@ class Reply:
 class HttpServer:
     """Serve `respond` on a loopback port; `requests` holds what came in, in order."""
 
-    def __init__(self, respond: Callable[[Request], Reply]) -> None:
+    def __init__(self, respond: Callable[[Request], Reply], *, host: str = "127.0.0.1") -> None:
         self.requests: list[Request] = []
         self.most_at_once = 0
         self._now = 0
@@ -99,9 +99,9 @@ class HttpServer:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name in the base class
                 """Write nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((host, 0), Handler)
         self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{host}:{self._server.server_address[1]}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> Self:

@@ -9,7 +9,7 @@ from celery import Celery
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from voicejobs.canvas import Missing, build, first_rows
+from voicejobs.canvas import Missing, Told, build, first_rows
 from voicejobs.errors import BadOption, UnknownPipeline, UnknownStep
 from voicejobs.messages import QUEUE_CLASSES
 from voicejobs.pipelines.pipeline import TRANSCRIBE, Node, Pipeline, pipeline
@@ -103,11 +103,15 @@ def test_a_line_is_one_chain(line: Pipeline) -> None:
 
 
 def test_signatures_carry_ids_only_and_take_no_results(line: Pipeline) -> None:
-    """Every link is immutable, names a task and a queue, and shows nothing but ids."""
-    signature: Any = build(APP, line, missing_of(line, set()))
+    """Every link is immutable, names a task, a queue and the trace, and shows nothing but job, place and model."""
+    told = Told("f00d", {"two": {"engine": "whisper", "model": "base"}, "three": {"engine": "fake", "model": ""}})
+    signature: Any = build(APP, line, missing_of(line, set()), told)
+    shown = ["t-load", "t-map[base]", "t-map[fake]", "t-map"]
+    assert [link.options["shadow"] for link in signature.tasks] == shown
     for link in signature.tasks:
         assert (link.immutable, link.args[0], link.kwargs) == (True, "job", {})
-        assert link.options["argsrepr"] == f"job=job run={link.args[1]}"
+        assert (link.options["argsrepr"], link.options["kwargsrepr"]) == ("job, 1/1", "")
+        assert link.options["headers"] == {"trace_id": "f00d"}
         assert link.task == f"voicejobs.step.t-{'load' if link.args[1] == 'one' else 'map'}"
         assert link.options["queue"] == f"voicejobs.{'cpu' if link.args[1] == 'one' else 'asr'}"
 

@@ -97,3 +97,62 @@ def test_configuring_replaces_all_handlers(monkeypatch: pytest.MonkeyPatch, caps
         root.setLevel(level)
         for name, one in zip(names, levels, strict=True):
             logging.getLogger(name).setLevel(one)
+
+
+SECRETS = [
+    ("Authorization: Bearer vj_ab12cd34_s3cretS3cretS3cret_x9", "s3cret"),
+    ("x-api-key: vj_live_AbCd1234_s3cretS3cretS3cretS3cretS3cretS3_Ch3ck1", "s3cret"),
+    ("took vj_live_AbCd1234_s3cretS3cretS3cretS3cretS3cretS3_Ch3ck1", "s3cret"),
+    ("headers={'authorization': 'Basic dXNlcjpzM2NyZXQ='}", "dXNlcj"),
+    ('{"Authorization": "Token s3cret", "b": 1}', "s3cret"),
+    ("curl -H 'Authorization: Bearer eyJhbGciOi.s3cret'", "s3cret"),
+    ("signed with whsec_c2VjcmV0czNjcmV0", "c2VjcmV0"),
+    ("rediss://:s3cret@broker:6379/1", "s3cret"),
+    ("postgresql+psycopg://user:p%40s3cret@db/name", "s3cret"),
+    ("redis://user:s3@zz9@broker/0", "zz9"),
+    ("https://bucket/a.wav?X-Amz-Credential=s3cret&X-Amz-Signature=s3cret&X-Amz-Date=20261130", "s3cret"),
+    ("https://host/a.wav?sig=s3cret", "s3cret"),
+    ("https://host/hook?token=s3cret#part", "s3cret"),
+    ("password=s3cret", "s3cret"),
+    ("api_key: s3cret", "s3cret"),
+]
+
+
+@pytest.mark.parametrize(("text", "secret"), SECRETS)
+@pytest.mark.parametrize("where", ["event", "extra", "bound", "traceback", "nested"])
+def test_secrets_are_masked_wherever_they_stand(stream: io.StringIO, where: str, text: str, secret: str) -> None:
+    """Headers, keys, secrets of webhooks, addresses and fields: no line holds what would open something."""
+    with logs.bind(**({"note": text} if where == "bound" else {})):
+        try:
+            {}[text]
+        except KeyError:
+            logger.info(
+                text if where == "event" else "told",
+                extra={"extra": {"a": [text]} if where == "nested" else text} if where in {"extra", "nested"} else {},
+                exc_info=where == "traceback",
+            )
+    assert secret not in stream.getvalue()
+    assert "***" in stream.getvalue()
+    assert len(lines(stream)) == 1, "still one JSON object"
+
+
+@pytest.mark.parametrize("name", ["authorization", "password", "api_key", "rpc_keys", "client_secret"])
+def test_fields_that_are_called_after_a_secret_are_masked(stream: io.StringIO, name: str) -> None:
+    """A careless `extra` tells nothing."""
+    logger.info("told", extra={name: "s3cret and more"})
+    assert lines(stream)[0][name] == "***"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://127.0.0.1:8000/v1/jobs?after=job_1&limit=20",
+        "key vj_live_AbCd1234 was revoked",
+        "the basic profile, bearer of news",
+        "grpc://host:50051",
+        "job_01hz, 3/12: signal 9",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    """Addresses, ids of keys and plain words are told as they are."""
+    assert logs.redacted(text) == text

@@ -5,7 +5,10 @@ from typing import Any
 
 from tests.servers.valkey import Valkey
 from voicejobs import notices
+from voicejobs.notices import DISK_LOW, MEMORY_LOW, Notice
 from voicejobs.settings import Settings
+
+FULL, FULLER = Notice(DISK_LOW, "full, as it were"), Notice(MEMORY_LOW, "fuller")
 
 
 def test_the_disk_is_low_below_its_floor(tmp_path: Path) -> None:
@@ -27,10 +30,10 @@ def test_a_notice_runs_out_and_can_be_taken_down(valkey: Valkey, broker_url: str
     from kombu import Connection
 
     with Connection(broker_url) as connection:
-        notices.tell(connection, "here/cpu", "full")
-        notices.tell(connection, "there/cuda0", "fuller")
-        assert notices.read(broker_url) == {"here/cpu": "full", "there/cuda0": "fuller"}
+        notices.tell(connection, "here/cpu", FULL)
+        notices.tell(connection, "there/cuda0", FULLER)
+        assert notices.read(broker_url) == {"here/cpu": FULL, "there/cuda0": FULLER}
         channel: Any = connection.default_channel
         assert 0 < channel.client.ttl(f"{notices.PREFIX}here/cpu") <= notices.LIFE_S
-        notices.tell(connection, "here/cpu", "")
-    assert notices.read(broker_url) == {"there/cuda0": "fuller"}
+        notices.tell(connection, "here/cpu", None)
+    assert notices.read(broker_url) == {"there/cuda0": FULLER}

@@ -1,4 +1,4 @@
-"""Encode mono sound as it comes: wav, flac, mp3, opus in ogg, and bare PCM, in flat memory.
+"""Encode mono sound as it comes: wav, flac, mp3, opus in ogg, aac, and bare PCM, in flat memory.
 
 The samples of a format without loss are those that were given, rounded to 16 bits; players ask for no more.
 """
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from voicejobs.audio import aac
 from voicejobs.audio.resample import Resampler
 from voicejobs.errors import BadOption
 
 if TYPE_CHECKING:
     from soundfile import SoundFile
 
-Format = Literal["wav", "flac", "mp3", "opus", "pcm"]
+Format = Literal["wav", "flac", "mp3", "opus", "aac", "pcm"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 """What sound can be encoded as; `pcm` is 16-bit little-endian mono without a header."""
 
@@ -83,7 +84,7 @@ def encoded_rate_hz(name: str, rate_hz: int) -> int:
         raise BadOption(
             f"{rate_hz} Hz is no sampling rate of speech", hint=f"Take one from {MIN_RATE_HZ} to {MAX_RATE_HZ} Hz."
         )
-    known = {"mp3": _MP3_HZ, "opus": _OPUS_HZ}.get(name, (rate_hz,))
+    known = {"mp3": _MP3_HZ, "opus": _OPUS_HZ, "aac": aac.RATES_HZ}.get(name, (rate_hz,))
     return next((rate for rate in known if rate >= rate_hz), known[-1])
 
 
@@ -105,12 +106,15 @@ class Encoder:
         self.rate_hz = encoded_rate_hz(name, rate_hz)
         self._resampler = Resampler(rate_hz, self.rate_hz)
         self._file: SoundFile | None = None
+        self._aac: aac.AacWriter | None = None
         sink = self._sink = _Honest(sink)
         if name in _LIBSNDFILE:
             import soundfile  # noqa: PLC0415 - commands need the names of the formats alone
 
             kind, subtype = _LIBSNDFILE[name]
             self._file = soundfile.SoundFile(sink, "w", self.rate_hz, 1, subtype, format=kind)
+        elif name == "aac":
+            self._aac = aac.AacWriter(sink.write, self.rate_hz)
         elif name == "wav":
             sink.write(_wav_header(self.rate_hz, samples))
 
@@ -121,6 +125,8 @@ class Encoder:
     def close(self) -> None:
         """Write what is still held; the encoder cannot be used after it."""
         self._write(self._resampler.finish())
+        if self._aac is not None:
+            self._aac.close()
         if self._file is not None:
             self._file.close()
         self._sink.check()
@@ -137,7 +143,9 @@ class Encoder:
         if len(block) == 0:
             return
         data = to_pcm(block)
-        if self._file is not None:
+        if self._aac is not None:
+            self._aac.write(data)
+        elif self._file is not None:
             self._file.write(data)
         else:
             self._sink.write(data.data.cast("B"))

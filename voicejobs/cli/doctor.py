@@ -1,9 +1,11 @@
 """`voicejobs doctor`: look at everything that voicejobs needs, and say what to do about what is missing."""
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +17,7 @@ import click
 from sqlalchemy import select
 
 from voicejobs import __version__
-from voicejobs.accelerators import find_devices, sharing_service
+from voicejobs.accelerators import driver_versions, find_devices, sharing_service
 from voicejobs.cli.broker import require_answer
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import EXIT_PROBLEMS_FOUND
@@ -37,6 +39,8 @@ from voicejobs.store.remote_blobs import blob_store
 
 LOW_DISK_BYTES = 2_000_000_000
 CLOCKS_APART_S = 5.0
+CTRANSLATE2_CUDA = "12"
+"""The CUDA whose libraries CTranslate2 4.8 opens; docs/dependencies.md, extra `gpu`."""
 ANSWER_S = 5.0
 _SERVERS: Mapping[str, tuple[str, Callable[[EngineSpec, float], str]]] = {
     "openai": ("openai_url", openai.probe),
@@ -187,6 +191,36 @@ def _devices(settings: Settings) -> Finding:
     return Finding("devices", "ok", "; ".join(told) or "no accelerator; work runs on the CPU")
 
 
+def _cuda(settings: Settings) -> Finding:
+    """Tell the versions that must go together: of the driver, and of the libraries that were built for some CUDA."""
+    driver, knows = driver_versions()
+    built = {name: cuda for name, cuda in _built_for().items() if cuda}
+    told = [f"driver {driver}, which knows CUDA {knows}" if driver else "no driver of NVIDIA answers"]
+    told += [f"{name} is for CUDA {cuda}" for name, cuda in built.items()]
+    newest = int(knows.partition(".")[0]) if knows else 0
+    beyond = [name for name, cuda in built.items() if int(cuda.partition(".")[0]) > newest]
+    if driver and beyond:
+        fix = "Install a newer driver, or a build of these for the CUDA that the driver knows."
+        return Finding("cuda", "warn", f"{'; '.join(told)}: the driver is too old for {', '.join(beyond)}", fix)
+    return Finding("cuda", "ok", "; ".join(told))
+
+
+def _built_for() -> dict[str, str]:
+    """Return for each library that uses a card the CUDA that it was built for, found without loading any."""
+    found: dict[str, str] = {}
+    for name in ("ctranslate2", "nvidia-cublas-cu12", "nvidia-cudnn-cu12"):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[f"{name} {importlib.metadata.version(name)}"] = CTRANSLATE2_CUDA
+    spec = importlib.util.find_spec("torch")
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        with contextlib.suppress(OSError):
+            text = (Path(folder) / "version.py").read_text(encoding="utf-8")
+            cuda = re.search(r"^cuda[^=]*= '([\d.]+)'", text, re.MULTILINE)
+            version = re.search(r"^__version__ = '([^']+)'", text, re.MULTILINE)
+            found[f"torch {version[1] if version else ''}".rstrip()] = cuda[1] if cuda else ""
+    return found
+
+
 def _orphans(settings: Settings) -> Finding:
     """Look for servers of our own whose supervisor was killed."""
     left = orphans(settings)
@@ -258,6 +292,7 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _disk,
     _blobs,
     _devices,
+    _cuda,
     _database,
     _clock,
     _broker,

@@ -1,24 +1,14 @@
 """Which engine with which model: checked before the work, and fetched for it."""
 
-from typing import Final
-
 import click
 from click.core import ParameterSource
 
-from voicejobs.engines.base import EngineKind, EngineSpec
-from voicejobs.engines.configured import model_of_settings
-from voicejobs.engines.registry import engine_class
-from voicejobs.errors import BadOption
-from voicejobs.models.catalogue import require_engine
-from voicejobs.models.installed import chosen
+from voicejobs import choices
+from voicejobs.engines.base import EngineKind
+from voicejobs.models.catalogue import ModelEntry
 from voicejobs.models.parts import Progress
 from voicejobs.models.pull import ensure
 from voicejobs.settings import Settings
-
-_REFUSALS: Final = {
-    "recogniser": ("does not recognise speech", "Take whisper, or leave it out."),
-    "synthesiser": ("does not speak", "Take piper, or leave it out."),
-}
 
 
 def engine_and_model(
@@ -37,17 +27,18 @@ def engine_and_model(
     Raises:
         BadOption, UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
     """
-    facts = engine_class(engine).facts(EngineSpec(engine, model.partition("@")[0]))
-    if facts.kind != kind:
-        what, hint = _REFUSALS[kind]
-        raise BadOption(f"The engine {engine!r} {what}", hint=hint)
-    if facts.needs_model:
-        require_engine(model.partition("@")[0], engine)
-        entry = chosen(model, settings)
-        return entry.name, ensure(entry, settings, tell).sha256 if fetch else entry.sha256
-    if facts.names_model:
-        return (model if is_given("model") else model_of_settings(engine, settings)), ""
-    return "", ""
+    given = model if is_given("model") else ""
+    bring = fetching(settings, tell) if fetch else None
+    return choices.model_choice(settings, engine, given, kind=kind, default=model, fetch=bring)
+
+
+def fetching(settings: Settings, tell: Progress) -> choices.Fetch:
+    """Return what fetches a model where it is missing, and names it by the hash of its files."""
+
+    def fetch(entry: ModelEntry) -> str:
+        return ensure(entry, settings, tell).sha256
+
+    return fetch
 
 
 def is_given(name: str) -> bool:

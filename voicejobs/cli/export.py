@@ -44,11 +44,13 @@ class Wish:
         formats: names, and lists of them with commas.
         folder: output folder.
         flags: values of `RenderOptions`.
+        force: replace files that are in the way.
     """
 
     formats: Sequence[str]
     folder: Path
     flags: Mapping[str, Any]
+    force: bool = False
 
 
 def export_batch(database: Database, settings: Settings, batch_id: str, wish: Wish) -> Exported:
@@ -66,7 +68,8 @@ def export_batch(database: Database, settings: Settings, batch_id: str, wish: Wi
         try:
             transcript = Transcript.from_json(json.loads(artifacts.load(database, blobs, stored.artifact_id)))
             for name in names:
-                _write(wish.folder / f"{stem}{extension(name)}", render(transcript, name, options), outcome)
+                path = wish.folder / f"{stem}{extension(name)}"
+                _write(path, render(transcript, name, options), outcome, force=wish.force)
         except VoicejobsError as error:
             outcome.errors.append(error)
         except OSError as error:
@@ -90,8 +93,8 @@ def stems(names: Sequence[str]) -> list[str]:
     return unique
 
 
-def _write(path: Path, data: bytes, outcome: Exported) -> None:
-    """Write a file whole, and only where none is.
+def _write(path: Path, data: bytes, outcome: Exported, *, force: bool) -> None:
+    """Write a file whole, and only where none is, unless it is to be replaced.
 
     Raises:
         OutputExists: one with another content is there.
@@ -101,13 +104,14 @@ def _write(path: Path, data: bytes, outcome: Exported) -> None:
         if path.is_file() and path.read_bytes() == data:
             outcome.same += 1
             return
-        raise OutputExists(f"{path} is there already", hint="Choose another folder with -o.")
-    write_atomic(path, data, mode=0o666 & ~_umask())
+        if not force or not path.is_file():
+            raise OutputExists(f"{path} is there already", hint="Choose another folder with -o.")
+    write_atomic(path, data, mode=file_mode())
     outcome.files.append(str(path))
 
 
-def _umask() -> int:
-    """Return the process's umask; reading it means setting it."""
+def file_mode() -> int:
+    """Return the permissions of a new file; reading the process's umask means setting it."""
     mask = os.umask(0o022)
     os.umask(mask)
-    return mask
+    return 0o666 & ~mask

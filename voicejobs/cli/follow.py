@@ -12,7 +12,7 @@ from voicejobs import queries
 from voicejobs.cli.broker import require_answer
 from voicejobs.cli.globals import current
 from voicejobs.cli.main import EXIT_INTERRUPTED
-from voicejobs.cli.pauses import DISK_LOW, pause
+from voicejobs.cli.pauses import Pause, pause
 from voicejobs.cli.show import duration
 from voicejobs.control import settle
 from voicejobs.embedded.stack import Stack
@@ -86,7 +86,7 @@ class Following:
             since = self._cursor
             if not live or now - reconciled > RECONCILE_EVERY_S:
                 since, reconciled = 0.0, now
-                self._tell_pause(pause(stack) if live else "")
+                self._tell_pause(pause(stack) if live else None)
             self._show_ended(since)
             if live:
                 idle_since = now
@@ -98,14 +98,14 @@ class Following:
                 self._report(live)
             time.sleep(POLL_S)
 
-    def _tell_pause(self, reason: str) -> None:
+    def _tell_pause(self, reason: Pause | None) -> None:
         """Say once that workers begin no job, for as long as it lasts."""
         if reason and not self._is_paused:
             if self.as_json:
-                self._print({"type": "warning", "code": DISK_LOW, "message": reason})
+                self._print({"type": "warning", "code": reason.code, "message": reason.message})
             elif not current().quiet:
-                click.echo(f"{click.style('warning', fg='yellow')} {reason} [{DISK_LOW}]", err=True)
-        self._is_paused = bool(reason)
+                click.echo(f"{click.style('warning', fg='yellow')} {reason.message} [{reason.code}]", err=True)
+        self._is_paused = reason is not None
 
     def _live(self) -> int:
         """Return how many of the jobs have not ended."""

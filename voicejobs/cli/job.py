@@ -5,11 +5,13 @@ from typing import Any
 import click
 
 from voicejobs import control, queries
+from voicejobs.cli import remote_records
 from voicejobs.cli.completers import complete_batches, complete_jobs
 from voicejobs.cli.follow import Following
 from voicejobs.cli.globals import current, current_settings
 from voicejobs.cli.job_logs import as_text, lines_of
 from voicejobs.cli.main import complain
+from voicejobs.cli.remote import remote_settings, server_option
 from voicejobs.cli.show import duration, print_json, print_table, when
 from voicejobs.cli.spelling import Group
 from voicejobs.cli.store import opened
@@ -42,10 +44,15 @@ def job() -> None:
 @click.option("--after", metavar="JOB", help="Go on after this job, the last one of a page.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@server_option
 def list_jobs(
     state: str | None, batch_id: str | None, dead: bool, limit: int, as_json: bool, **filters: str | None
 ) -> None:
     """List jobs, newest first."""
+    if (remote := remote_settings(current_settings(), filters.pop("server"))) is not None:
+        filters |= {"state": state, "batch_id": batch_id}
+        remote_records.list_jobs(remote, limit, as_json=as_json, dead=dead, **filters)
+        return
     if dead and state not in {None, JobState.FAILED}:
         raise BadOption(f"--dead shows failed jobs, and --state {state} others", hint="Leave one of them out.")
     matches = {name: text for name in ("name", "error_code") if (text := filters[name])}
@@ -80,11 +87,15 @@ def list_jobs(
 @job.command("show")
 @click.argument("job_id", metavar="JOB", shell_complete=complete_jobs)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def show_job(job_id: str, as_json: bool) -> None:
+@server_option
+def show_job(job_id: str, as_json: bool, server: str | None) -> None:
     """Show the whole story of a job.
 
     Its steps, their workers, attempts, times, errors and artifacts.
     """
+    if (remote := remote_settings(current_settings(), server)) is not None:
+        remote_records.show_job(remote, job_id, as_json=as_json)
+        return
     with opened(current_settings()) as database:
         story = queries.show_job(database, job_id)
     if as_json:
@@ -96,12 +107,15 @@ def show_job(job_id: str, as_json: bool) -> None:
 @job.command("watch")
 @click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
-def watch_jobs(job_ids: tuple[str, ...], as_json: bool) -> int:
+@server_option
+def watch_jobs(job_ids: tuple[str, ...], as_json: bool, server: str | None) -> int:
     """Follow jobs to their end.
 
     Workers are started where none run; Ctrl-C leaves the jobs alone.
     Exits like `transcribe`: 0 where all succeeded, 3 where some failed, 8 where all did.
     """
+    if (remote := remote_settings(current_settings(), server)) is not None:
+        return remote_records.watch_jobs(remote, job_ids, as_json=as_json)
     with opened(current_settings()) as database:
         return _watch(database, job_ids, as_json=as_json)
 
@@ -109,28 +123,35 @@ def watch_jobs(job_ids: tuple[str, ...], as_json: bool) -> int:
 @job.command("cancel")
 @click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def cancel_jobs(job_ids: tuple[str, ...], as_json: bool) -> None:
+@server_option
+def cancel_jobs(job_ids: tuple[str, ...], as_json: bool, server: str | None) -> int:
     """Cancel jobs.
 
     Those that wait end at once, those that run as soon as their worker notices.
     """
+    if (remote := remote_settings(current_settings(), server)) is not None:
+        return remote_records.cancel_jobs(remote, job_ids, as_json=as_json)
     with opened(current_settings()) as database:
         touched = control.cancel_jobs(database, job_ids)
     if as_json:
         print_json("cancelled", touched)
     elif not current().quiet:
         click.echo(f"{len(touched)} cancelled")
+    return 0
 
 
 @job.command("retry")
 @click.argument("job_ids", metavar="JOB...", nargs=-1, required=True, shell_complete=complete_jobs)
 @click.option("--wait", is_flag=True, help="Start workers where none run, and follow the jobs to their end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; with --wait, one object a line.")
-def retry_jobs(job_ids: tuple[str, ...], wait: bool, as_json: bool) -> int:
+@server_option
+def retry_jobs(job_ids: tuple[str, ...], wait: bool, as_json: bool, server: str | None) -> int:
     """Take ended jobs up again.
 
     Those that failed, were cancelled or expired; what has run stays where it can serve again.
     """
+    if (remote := remote_settings(current_settings(), server)) is not None:
+        return remote_records.retry_jobs(remote, job_ids, wait=wait, as_json=as_json)
     with opened(current_settings()) as database:
         outcome = control.retry_jobs(database, job_ids)
         return after_retry(database, outcome, wait=wait, as_json=as_json)

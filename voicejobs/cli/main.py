@@ -13,6 +13,7 @@ from voicejobs import __version__
 from voicejobs.cli.globals import current, forget, keep
 from voicejobs.cli.spelling import Group, global_options
 from voicejobs.errors import (
+    AccessDenied,
     BadOption,
     BadUsage,
     BrokerUnavailable,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 EXIT_UNEXPECTED = 1
 EXIT_USAGE = 2
 EXIT_TEMPORARY = 5
+EXIT_DENIED = 6
 EXIT_REJECTED = 7
 EXIT_PROBLEMS_FOUND = 9
 EXIT_INTERRUPTED = 130
@@ -41,12 +43,15 @@ _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
     "speak": ("voicejobs.cli.speak:speak", "Speak texts: words, files, folders, tables."),
     "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
+    "watch": ("voicejobs.cli.watch:watch", "Transcribe what comes into a folder."),
     "convert": ("voicejobs.cli.convert:convert", "Render transcripts again, without recognising again."),
     "lint": ("voicejobs.cli.lint:lint_command", "Check subtitles for what readers stumble over."),
     "job": ("voicejobs.cli.job:job", "List, show, watch, cancel and retry jobs."),
     "batch": ("voicejobs.cli.batch:batch", "List, show, watch, cancel, retry and export batches."),
-    "serve": ("voicejobs.cli.serve:serve", "Run workers, or the voice engine."),
+    "serve": ("voicejobs.cli.serve:serve", "Run the REST service, workers, or the voice engine."),
+    "key": ("voicejobs.cli.key:key", "Make, list and revoke API keys of the service."),
     "voices": ("voicejobs.cli.voices:voices", "List the voices that speak."),
+    "webhook": ("voicejobs.cli.webhook:webhook", "Make, list, test and remove webhooks."),
     "models": ("voicejobs.cli.models:models", "List, pull, choose and verify model weights."),
     "config": ("voicejobs.cli.config:config", "Show, check and write the configuration."),
     "db": ("voicejobs.cli.db:db", "Migrate the database, or check it."),
@@ -204,6 +209,8 @@ def exit_code(error: VoicejobsError) -> int:
         return EXIT_USAGE
     if isinstance(error, (BrokerUnavailable, DatabaseUnavailable, StackUnavailable, ModelUnavailable, Transient)):
         return EXIT_TEMPORARY
+    if isinstance(error, AccessDenied):
+        return EXIT_DENIED
     if isinstance(error, (InputError, Permanent)):
         return EXIT_REJECTED
     return EXIT_UNEXPECTED

@@ -1,24 +1,18 @@
 """The options of the recognition itself, and the step options that they make."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeVar
 
 import click
 
+from voicejobs.choices import detector_hash, english_only, wants_words
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
-from voicejobs.cli.engine_choice import engine_and_model
+from voicejobs.cli.engine_choice import engine_and_model, fetching
 from voicejobs.cli.option_types import Stretch
-from voicejobs.engines.base import EngineSpec
 from voicejobs.engines.devices import gpu_count
-from voicejobs.engines.registry import engine_class
-from voicejobs.errors import BadOption
-from voicejobs.formats import RenderOptions, needs_words
-from voicejobs.models.catalogue import model_of
-from voicejobs.models.installed import chosen
 from voicejobs.models.parts import Progress
-from voicejobs.models.pull import ensure
 from voicejobs.settings import Settings
 from voicejobs.steps.registry import PREPARE, RECOGNISE
 
@@ -28,6 +22,7 @@ _GPU_COMPUTE_TYPES = ("float16", "int8_float16", "bfloat16", "int8_bfloat16")
 _COMPUTE_TYPES = ("default", "auto", "int8", "int8_float32", "int16", "float32", *_GPU_COMPUTE_TYPES)
 _HIGHEST_TEMPERATURE = 1.0
 _ROUNDING = 1e-6
+_OF_THE_WORKER = frozenset(("task", "threads", "batch_size"))
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
@@ -287,26 +282,31 @@ def pipeline_options(
     }
     detector = {
         "vad_engine": flags["vad_engine"],
-        "vad_model_sha256": _detector_hash(settings, flags, tell, fetch=fetch),
+        "vad_model_sha256": detector_hash(
+            settings, flags["vad_engine"], fetch=fetching(settings, tell) if fetch else None
+        ),
     }
     return PREPARE.options({**_preparing(flags), **detector}), RECOGNISE.options(recognise)
 
 
-def _detector_hash(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> str:
-    """Return the hash of the detector's model, fetched if asked for; empty for one that needs none from the catalogue.
+def wishes(flags: Mapping[str, Any], given: Container[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of `prepare` and `recognise` that are not their defaults, as a service is asked for them.
 
-    Raises:
-        BadOption: the engine does something else.
-        UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, DiskFull: see there.
+    Engine, model and task are asked for by themselves; how many threads and windows its workers take is their business.
+
+    Args:
+        flags: values of the options above, by name.
+        given: names of those that were given.
     """
-    engine = flags["vad_engine"]
-    facts = engine_class(engine).facts(EngineSpec(engine))
-    if facts.kind != "vad":
-        raise BadOption(f"The engine {engine!r} does not detect speech", hint="Take silero, or leave it out.")
-    if not facts.needs_model:
-        return ""
-    entry = chosen(model_of(engine).name, settings)
-    return ensure(entry, settings, tell).sha256 if fetch else entry.sha256
+    prepare = {**_preparing(flags), "vad_engine": flags["vad_engine"]}
+    recognise = {name: value for name, value in _decoding(flags).items() if name not in _OF_THE_WORKER}
+    if "word_timestamps" in given and flags["word_timestamps"] is not None:
+        recognise["word_timestamps"] = flags["word_timestamps"]
+    found = {"prepare": (prepare, PREPARE.defaults), "recognise": (recognise, RECOGNISE.defaults)}
+    return {
+        node: {name: value for name, value in values.items() if name == "word_timestamps" or value != defaults[name]}
+        for node, (values, defaults) in found.items()
+    }
 
 
 def option_warnings(flags: Mapping[str, Any]) -> list[str]:
@@ -324,7 +324,7 @@ def option_warnings(flags: Mapping[str, Any]) -> list[str]:
 
 def _check_together(settings: Settings, flags: Mapping[str, Any]) -> None:
     """Refuse what cannot work, before anything is fetched or done."""
-    english = flags["engine"] == "whisper" and flags["model"].partition("@")[0].endswith(".en")
+    english = english_only(flags["engine"], flags["model"])
     language = flags["language"]
     if english and language not in {None, "auto", "en"}:
         raise click.UsageError(
@@ -416,6 +416,4 @@ def _wants_words(flags: Mapping[str, Any], formats: Sequence[str]) -> bool:
     """Tell whether words get times: as the user says, else where a format is better with them."""
     if flags["word_timestamps"] is not None:
         return bool(flags["word_timestamps"])
-    profile = flags.get("subtitle_profile")
-    options = RenderOptions(subtitle_profile=profile) if profile else RenderOptions()
-    return any(needs_words(name, options) for name in formats)
+    return wants_words(formats, {"subtitle_profile": flags.get("subtitle_profile")})

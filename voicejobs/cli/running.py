@@ -13,7 +13,7 @@ from typing import Any, Self
 from voicejobs import queries
 from voicejobs.cli.archive import Archive
 from voicejobs.cli.estimate import Estimate
-from voicejobs.cli.pauses import DISK_LOW, pause
+from voicejobs.cli.pauses import CODES, pause
 from voicejobs.cli.report import (
     CANCELLED,
     DONE,
@@ -145,6 +145,34 @@ class Run:
         self.summary.batches = sorted(self._batches)
         self.summary.exit_code = exit_code(self.summary)
 
+    @property
+    def waiting(self) -> int:
+        """Return how many files are at work or wait."""
+        return len(self._waiting) + len(self._again)
+
+    def take(self, files: Sequence[InputFile]) -> None:
+        """Take further files, for a run that has no end of its own (`look`, `rest`)."""
+        self.estimate.files += len(files)
+        self._add(files)
+
+    def look(self) -> None:
+        """Show what has ended since the last look; keep the workers alive."""
+        self.stack.check()
+        self._look()
+        if self._again:
+            self._submit_again()
+            self.submission.begin_anew()
+
+    def rest(self) -> None:
+        """Close the batch of the files that have ended, once none waits; those that come later get one of their own."""
+        self.submission.seal()
+        self.submission.settle()
+        self.submission.begin_anew()
+        self.summary.batches = sorted({*self.summary.batches, *self._own_batches})
+        self._batches.clear()
+        self._own_batches.clear()
+        self.estimate = Estimate()
+
     def _submit(self) -> None:
         """Insert the jobs in chunks, and show in between what has ended already."""
         limit = FIRST_CHUNK_FILES
@@ -265,8 +293,8 @@ class Run:
             self._warn_once(code, f"{message}; it is tried again")
         paused = pause(self.stack)
         if paused:
-            self._warn_once(DISK_LOW, paused)
-        self._told &= {*waits, ARCHIVE_UNWRITABLE, *([DISK_LOW] if paused else [])}
+            self._warn_once(paused.code, paused.message)
+        self._told &= {*waits, ARCHIVE_UNWRITABLE, *(CODES if paused else [])}
 
     def _warn_once(self, code: str, message: str) -> None:
         """Show a warning that was not shown before."""

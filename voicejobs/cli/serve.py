@@ -20,11 +20,12 @@ from voicejobs.models.parts import Progress, PullEvent
 from voicejobs.settings import Settings, inherited_environment, read_secret
 
 DEFAULT_VOICE_MODEL = "en_US-joe-medium"
+DEFAULT_API_PORT = 8000
 
 
 @click.group(cls=Group)
 def serve() -> None:
-    """Run services: workers, and the voice engine."""
+    """Run services: the REST service, workers, the voice engine, Flower."""
 
 
 @serve.command(
@@ -110,6 +111,84 @@ def engine(**given: Any) -> None:
     if given["allow_public"]:
         words.append("--allow-public")
     _become("voicejobs.rpc", words, settings)
+
+
+@serve.command(
+    "flower",
+    cls=Command,
+    epilog="\b\nExamples:\n  VOICEJOBS_FLOWER_AUTH_FILE=flower.auth voicejobs serve flower\n"
+    "  voicejobs serve flower --allow-anonymous --port 5556",
+)
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=5555, show_default=True, help="0 takes a free one.")
+@click.option("--allow-anonymous", is_flag=True, help="Ask for no credentials; on loopback only.")
+@click.option("--allow-public", is_flag=True, help="Serve an address that others reach, in plain text.")
+@click.option("--url-prefix", default="", metavar="PATH", help="First part of all paths, behind a proxy.")
+@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while Flower answers.")
+def flower(**given: Any) -> None:
+    """Watch workers, queues and tasks with Flower, read-only.
+
+    Needs VOICEJOBS_BROKER_URL, and VOICEJOBS_FLOWER_AUTH or VOICEJOBS_FLOWER_AUTH_FILE with NAME:PASSWORD.
+    """
+    settings = current_settings()
+    if not settings.broker_url:
+        raise BadUsage("Flower watches a broker of its own", hint="Set VOICEJOBS_BROKER_URL.")
+    words = ["--address", given["address"], "--port", str(given["port"]), "--url-prefix", given["url_prefix"]]
+    words += [f"--{name}" for name in ("allow-anonymous", "allow-public") if given[name.replace("-", "_")]]
+    if given["ready_file"] is not None:
+        words += ["--ready-file", str(given["ready_file"].absolute())]
+    _become("voicejobs.flower", words, settings)
+
+
+@serve.command(
+    "api",
+    cls=Command,
+    epilog="\b\nExamples:\n  voicejobs serve api\n  voicejobs serve api --port 8080 --ready-file ready\n"
+    "  voicejobs serve api --address 0.0.0.0 --tls-cert cert.pem --tls-key key.pem",
+)
+@click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST[:PORT]",
+              help="Where to listen; an IPv6 address stands in brackets where a port follows.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), help="Port, 8000 by default; 0 takes a free one.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain of the server, PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
+@click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
+@click.option("--allow-public", is_flag=True, help="Serve a public address without TLS, or before there is a key.")
+@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+              help="Time that requests have to end after SIGTERM.")  # fmt: skip
+@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while requests are taken.")
+def api(**given: Any) -> None:
+    """Serve the REST service: jobs, files and keys over HTTP, and what clients of OpenAI expect.
+
+    Prints `serving on URL` once it takes requests. SIGTERM lets running requests end. Without VOICEJOBS_BROKER_URL it
+    has the workers of this machine do the work. Calls need a key once one was made, and always where --allow-public
+    is said.
+    """
+    if bool(given["tls_cert"]) != bool(given["tls_key"]) or (given["client_ca"] and not given["tls_cert"]):
+        raise BadUsage("TLS needs a certificate and its key", hint="Give --tls-cert and --tls-key together.")
+    host, port = _place(given["address"], given["port"])
+    words = ["--host", host, "--port", str(port), "--grace", str(given["grace"])]
+    for name in ("tls_cert", "tls_key", "client_ca", "ready_file"):
+        if given[name] is not None:
+            words += [f"--{name.replace('_', '-')}", str(given[name].absolute())]
+    if given["allow_public"]:
+        words.append("--allow-public")
+    _become("voicejobs.api", words, current_settings())
+
+
+def _place(address: str, port: int | None) -> tuple[str, int]:
+    """Return host and port of an address that may have one.
+
+    Raises:
+        BadUsage: it is none.
+    """
+    host, stated = address, ""
+    if address.startswith("[") or address.count(":") == 1:
+        host, _, stated = address.rpartition(":") if not address.endswith("]") else (address, "", "")
+    if not host or (stated and not stated.isdigit()):
+        raise BadUsage(f"{address!r} is no address", hint="Write HOST, HOST:PORT or [IPV6]:PORT.")
+    if port is None:
+        port = int(stated) if stated else DEFAULT_API_PORT
+    return host.strip("[]"), port
 
 
 def _service_settings(settings: Settings, given: Mapping[str, Any]) -> Settings:

@@ -43,7 +43,7 @@ after any interruption: only what is missing is done.
     "formats",
     multiple=True,
     metavar="FORMAT",
-    help="Formats of the sound: wav (the default), flac, mp3, opus, pcm; repeat, or separate by commas.",
+    help="Formats of the sound: wav (the default), flac, mp3, opus, aac, pcm; repeat, or separate by commas.",
 )
 @speech_options
 @click.option("--recursive/--no-recursive", default=True, show_default=True, help="Search folders to their leaves.")

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import click
 
 from voicejobs.audio import encode
+from voicejobs.choices import language_of, language_tag
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.engine_choice import engine_and_model
 from voicejobs.cli.subtitle_options import render_flags
-from voicejobs.engines.languages import language_code
 from voicejobs.formats.options import PROFILES
 from voicejobs.models.parts import Progress
 from voicejobs.settings import Settings
@@ -20,7 +20,6 @@ from voicejobs.text import MARKUPS
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
 
 CAPTION_FORMATS = ("srt", "vtt", "json")
-DEFAULT_LANGUAGE = "en"
 
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option("--engine", default="piper", show_default=True, is_eager=True, help="Engine that speaks."),
@@ -176,27 +175,6 @@ def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, 
         settings, "whisper", flags["verify_model"], kind="recogniser", tell=tell, fetch=fetch
     )
     return {"engine": "whisper", "model": model, "model_sha256": sha256}
-
-
-def language_tag(text: str) -> str:
-    """Return what a user calls a language as a code, with its region where one is named; empty for none and `auto`.
-
-    Raises:
-        BadOption: there is no such language.
-    """
-    code = language_code(text, strict=False)
-    if code is None:
-        return ""
-    region = text.replace("_", "-").partition("-")[2].upper()
-    return f"{code}-{region}" if len(region) == 2 and region.isalpha() else code  # noqa: PLR2004 - as in en-GB
-
-
-def language_of(model: str) -> str:
-    """Return the language that a Piper model tells by its name, `en_US-joe-medium`; English for others."""
-    head, mark, _ = model.partition("-")
-    language, _, region = head.partition("_")
-    is_told = bool(mark) and language.isalpha() and len(language) in {2, 3} and len(region) == 2  # noqa: PLR2004
-    return f"{language}-{region}" if is_told else DEFAULT_LANGUAGE
 
 
 def split_names(values: Sequence[str]) -> list[str]:

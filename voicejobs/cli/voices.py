@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
+from voicejobs.choices import language_of
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.main import complain
 from voicejobs.cli.show import print_json, print_table
-from voicejobs.cli.speech_options import language_of
 from voicejobs.cli.spelling import Group
 from voicejobs.engines.base import EngineSpec, Voice
 from voicejobs.engines.configured import with_settings

@@ -5,6 +5,7 @@ imports no model library at import time: the class is looked at in processes tha
 """
 
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
@@ -14,6 +15,8 @@ from numpy.typing import NDArray
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 
 EngineKind = Literal["recogniser", "synthesiser", "vad"]
+TRACES: ContextVar[Sequence[str]] = ContextVar("voicejobs_traces", default=())
+"""Trace ids of the windows or texts of the call under way, one each, or none; engines that ask servers pass them on."""
 
 
 @dataclass(frozen=True, slots=True)

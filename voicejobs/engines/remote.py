@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 import numpy as np
 
 from voicejobs.audio.types import Pcm, Sound, WindowResult
-from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
+from voicejobs.engines.base import (
+    TRACES,
+    EngineFacts,
+    EngineKind,
+    EngineSpec,
+    RecogniseOptions,
+    SynthesiseOptions,
+    Voice,
+)
 from voicejobs.engines.servers import Together, checked_key, checked_url, with_patience
 from voicejobs.engines.wav import sound_of_s16le
 from voicejobs.errors import (
@@ -113,6 +121,12 @@ def server_error(error: VoicejobsError) -> VoicejobsError:
     return EngineUnavailable(told, server_code=error.code)
 
 
+def traces_of(count: int) -> Sequence[str]:
+    """Return the trace id of each of `count` windows or texts of the call under way, empty where there is none."""
+    traces = TRACES.get()
+    return traces if len(traces) == count else [""] * count
+
+
 class RemoteEngine(_Remote):
     """Send each window to `Recognize` as it is; batches are made where the model is."""
 
@@ -143,7 +157,11 @@ class RemoteEngine(_Remote):
             if not getattr(options, name):  # an empty list means to the server that nothing was said
                 raise BadOption(f"The engine remote cannot carry an empty --{name.replace('_', '-')}")
         keys = [(sha256(np.ascontiguousarray(window).data).digest(), options) for window in windows]
-        return self._together.run(keys, [partial(self._recognise_one, window, options) for window in windows])
+        traces = traces_of(len(windows))
+        calls = [
+            partial(self._recognise_one, window, options, trace) for window, trace in zip(windows, traces, strict=True)
+        ]
+        return self._together.run(keys, calls)
 
     def detect_language(self, window: Pcm) -> tuple[str, float]:
         """Return the language of a window and its probability 0..1, 1 where the server gives none.
@@ -162,14 +180,15 @@ class RemoteEngine(_Remote):
         self._together.close()
         self._client.close()
 
-    def _recognise_one(self, window: Pcm, options: RecogniseOptions) -> WindowResult:
+    def _recognise_one(self, window: Pcm, options: RecogniseOptions, trace_id: str) -> WindowResult:
         """Return the result of one window."""
         from voicejobs.rpc.client import options_message, result_of  # noqa: PLC0415 - not everybody has grpcio
 
         if window.size == 0:
             return WindowResult((), options.language, None)
         fields = {"language": options.language or "", "options": options_message(options)}
-        return result_of(self.ask(lambda left_s: self._call(window, left_s, single_window=True, **fields)))
+        wanted = {"single_window": True, "trace_id": trace_id, **fields}
+        return result_of(self.ask(lambda left_s: self._call(window, left_s, **wanted)))
 
     def _call(self, window: Pcm, left_s: float, **fields: Any) -> "pb.RecognizeResponse":
         """Send one window."""
@@ -204,7 +223,10 @@ class RemoteVoiceEngine(_Remote):
             EngineBusy, EngineUnavailable, EngineRefused: what the server did with a text.
         """
         keys = [(text, options) for text in texts]
-        return self._together.run(keys, [partial(self._speak, text, options) for text in texts])
+        traces = traces_of(len(texts))
+        return self._together.run(
+            keys, [partial(self._speak, text, options, trace) for text, trace in zip(texts, traces, strict=True)]
+        )
 
     def voices(self) -> list[Voice]:
         """Return the voices of the server, the default first."""
@@ -216,10 +238,10 @@ class RemoteVoiceEngine(_Remote):
         self._together.close()
         self._client.close()
 
-    def _speak(self, text: str, options: SynthesiseOptions) -> Sound:
+    def _speak(self, text: str, options: SynthesiseOptions, trace_id: str) -> Sound:
         """Return the sound of one text."""
         request = _request(text, options)
-        answer = self.ask(lambda left_s: self._client.synthesise(request, timeout_s=left_s))
+        answer = self.ask(lambda left_s: self._client.synthesise(request, timeout_s=left_s, trace_id=trace_id))
         if answer.channels != 1 or answer.encoding not in _SOUND_FORMATS or not answer.sample_rate:
             raise EngineUnavailable(
                 f"The remote voice engine sent {answer.encoding!r} with {answer.channels} channels at"

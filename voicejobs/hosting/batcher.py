@@ -7,8 +7,10 @@ own; `pool.py` holds the lock around it.
 import threading
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
+from voicejobs import logs
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import VoicejobsError
@@ -21,13 +23,30 @@ Work = Pcm | str
 Result = WindowResult | Sound
 
 
-class Request:
-    """Hold the items of one call by one task, and collect their results."""
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """Say when the calls of a task are served: its lane, and since when it is at work, in seconds of any clock."""
 
-    def __init__(self, works: Sequence[Work], options: Options, lane: Lane, now: float) -> None:
+    lane: Lane
+    since: float
+
+
+class Request:
+    """Hold the items of one call by one task, and collect their results.
+
+    Args:
+        works: windows or texts.
+        options: how they are to be worked on.
+        turn: when they are served.
+        now: since when they wait, by the clock of `turn`.
+    """
+
+    def __init__(self, works: Sequence[Work], options: Options, turn: Turn, now: float) -> None:
         self.options = options
-        self.lane: Lane = lane
+        self.lane: Lane = turn.lane
         self.since = now
+        self.age = (turn.since, now)
+        self.trace_id: str = logs.bound("trace_id") or ""
         self.waiting = deque(Item(self, index, work) for index, work in enumerate(works))
         self.error: VoicejobsError | None = None
         self.done = threading.Event()
@@ -83,12 +102,15 @@ class Item:
 class Batcher:
     """Keep the requests that wait, in two lanes, and compose batches of them.
 
-    Interactive items come first. Inside a lane requests take turns, first come first served, one item each, so that
-    the many windows of a long recording do not hold up a short one.
+    Interactive items come first. Inside a lane turns go, one item each, to the request of the task that is longest at
+    work, and to the one with the fewest items left. The first lets tasks end one after another, and what follows in
+    each go on beside the engine, where equal turns for all would let them end all at once; nobody starves. The second
+    does not let the many windows of a long recording hold up a short one.
     """
 
     def __init__(self) -> None:
         self._lanes: tuple[deque[Request], deque[Request]] = (deque(), deque())
+        self._short_is_next = False
 
     def __bool__(self) -> bool:
         return bool(self._lanes[0] or self._lanes[1])
@@ -123,18 +145,27 @@ class Batcher:
         options = self._first().options
         batch: list[Item] = []
         while len(batch) < limit and (request := self._next(options)) is not None:
-            lane = self._lanes[request.lane == "bulk"]
-            lane.remove(request)
             if request.waiting and not request.done.is_set():
                 batch.append(request.waiting.popleft())
-            if request.waiting and not request.done.is_set():
-                lane.append(request)
+                self._short_is_next = not self._short_is_next
+            if not request.waiting or request.done.is_set():
+                self._lanes[request.lane == "bulk"].remove(request)
         return batch
 
     def _first(self) -> Request:
         """Return the request whose turn it is."""
-        return (self._lanes[0] or self._lanes[1])[0]
+        return self._chosen(self._lanes[0] or self._lanes[1])
 
     def _next(self, options: Options) -> Request | None:
-        """Return the first request with these options."""
-        return next((request for lane in self._lanes for request in lane if request.options == options), None)
+        """Return the request with these options whose turn it is; None where there is none."""
+        for lane in self._lanes:
+            found = [request for request in lane if request.options == options]
+            if found:
+                return self._chosen(found)
+        return None
+
+    def _chosen(self, requests: Sequence[Request]) -> Request:
+        """Return the request whose turn it is among those of a lane."""
+        if self._short_is_next:
+            return min(requests, key=lambda request: (len(request.waiting), request.age))
+        return min(requests, key=lambda request: request.age)

@@ -4,19 +4,24 @@ Started by exec as `python -m voicejobs.hosting.child FD PARENT_PID`. The first 
 it says that the model is loaded. The process ends when the socket closes or the parent dies, whichever shows first.
 """
 
+import contextlib
 import ctypes
+import logging
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from voicejobs import logs
 from voicejobs.engines.base import (
+    TRACES,
     EngineSpec,
     RecogniseOptions,
     Recogniser,
@@ -31,6 +36,8 @@ from voicejobs.hosting import wire
 from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
 _PR_SET_PDEATHSIG = 1
+GPU_EVERY_S = 1.0
+_log = logging.getLogger(__name__)
 Engine = Recogniser | Synthesiser | VoiceActivityDetector
 Answer = tuple[dict[str, Any], list[bytes | memoryview]]
 
@@ -42,6 +49,7 @@ def main(arguments: list[str]) -> None:
     _die_with_parent(int(arguments[1]), end)
     wire.prepare(end)
     engine: Engine | None = None
+    memory = GpuMemory()
     try:
         while True:
             header, body = wire.receive(end)
@@ -49,16 +57,35 @@ def main(arguments: list[str]) -> None:
                 engine, (head, parts) = _load(header)
             else:
                 head, parts = _answer(engine, header, body)
-            wire.send(end, head, parts)
+            wire.send(end, memory.told(head), parts)
     except (EOFError, OSError):
         # Nobody is left to answer. No clean-up of the interpreter: native libraries may crash in it.
         os._exit(0)
+
+
+class GpuMemory:
+    """Tell the worker now and then how much memory torch has on its device, where an engine uses it."""
+
+    def __init__(self) -> None:
+        self._due = 0.0
+
+    def told(self, head: dict[str, Any]) -> dict[str, Any]:
+        """Return the head of an answer with `gpu`, bytes reserved and allocated, where it is time for that."""
+        torch = sys.modules.get("torch")
+        if torch is None or time.monotonic() < self._due:
+            return head
+        self._due = time.monotonic() + GPU_EVERY_S
+        with contextlib.suppress(AttributeError, RuntimeError):  # a figure more or less must end no engine
+            if torch.cuda.is_initialized():
+                return {**head, "gpu": [int(torch.cuda.memory_reserved()), int(torch.cuda.memory_allocated())]}
+        return head
 
 
 def _load(header: dict[str, Any]) -> tuple[Engine | None, Answer]:
     """Load the engine of the spec."""
     try:
         spec = replace(EngineSpec.from_json(header["spec"]), secrets=tuple(header["secrets"].items()))
+        _log_like(header["log_level"], spec)
         kind = engine_class(spec.engine)
         facts = kind.facts(spec)
         hold_torch_to_share(spec, facts)
@@ -71,12 +98,28 @@ def _load(header: dict[str, Any]) -> tuple[Engine | None, Answer]:
         return None, _failure(error)
 
 
+def _log_like(level: str, spec: EngineSpec) -> None:
+    """Log as the worker does; of what model libraries say only warnings."""
+    logs.configure(level, engine=spec.engine, model=spec.model)
+    root = logging.getLogger()
+    logging.getLogger("voicejobs").setLevel(level)
+    root.setLevel(max(root.level, logging.WARNING))
+
+
 def _answer(engine: Engine | None, header: dict[str, Any], body: memoryview) -> Answer:
-    """Run one call; an error is an answer too."""
+    """Run one call, and log it if it names traces; an error is an answer too."""
+    traces = header.get("traces", ())
+    began = time.monotonic()
+    TRACES.set(traces)
     try:
-        return _run(engine, header, body)
+        answer = _run(engine, header, body)
     except Exception as error:  # noqa: BLE001  (one bad call must not end the process)
-        return _failure(error)
+        answer = _failure(error)
+    if any(traces):
+        told = {"op": header["op"], "items": len(traces), "seconds": round(time.monotonic() - began, 4)}
+        unique = list(dict.fromkeys(filter(None, traces)))
+        _log.info("engine call", extra={**told, "ok": answer[0]["ok"], "trace_ids": unique})
+    return answer
 
 
 def _run(engine: Engine | None, header: dict[str, Any], body: memoryview) -> Answer:

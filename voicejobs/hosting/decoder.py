@@ -5,6 +5,7 @@ Nothing of PyAV is loaded here. Many threads may decode at once; each stream bel
 
 import itertools
 import json
+import logging
 import os
 import select
 import signal
@@ -20,6 +21,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from voicejobs import logs
 from voicejobs.audio.decode import ChannelMode, DecodedInfo, DecodeOptions
 from voicejobs.audio.types import Pcm
 from voicejobs.errors import Cancelled, DecoderCrash, DecoderTimeout, ExtraMissing, error_from_json
@@ -136,7 +138,7 @@ class Decoder:
     def _start_stream(self, path: str, options: DecodeOptions, cancelled: Callable[[], bool]) -> "DecodeStream":
         """Ask the zygote for a child; a dead zygote is replaced."""
         decode_id = next(self._ids)
-        message = {"decode": decode_id, "path": path, "options": options.to_json()}
+        message = {"decode": decode_id, "path": path, "options": options.to_json(), "trace_id": logs.bound("trace_id")}
         (data_in, data_out), (report_in, report_out) = _two_pipes()
         try:
             zygote = self._send(message, (data_out, report_out), options.named(path))
@@ -184,6 +186,11 @@ def _two_pipes() -> tuple[tuple[int, int], tuple[int, int]]:
         raise
 
 
+def _level() -> str:
+    """Return the name of the level at which this process logs: its children do as it does."""
+    return logging.getLevelName(logging.getLogger().getEffectiveLevel())
+
+
 class _Zygote:
     """Own one zygote process and the control socket that keeps it alive."""
 
@@ -197,7 +204,7 @@ class _Zygote:
         with theirs:
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                    [sys.executable, "-P", "-m", "voicejobs.hosting.zygote", str(theirs.fileno())],
+                    [sys.executable, "-P", "-m", "voicejobs.hosting.zygote", str(theirs.fileno()), _level()],
                     env=environment | _SINGLE_THREADED,
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,

@@ -2,10 +2,11 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.engines.registry import engine_class
 from voicejobs.errors import BadOption, ShuttingDown
-from voicejobs.hosting.batcher import Lane
+from voicejobs.hosting.batcher import Lane, Turn
 from voicejobs.hosting.pool import EnginePool, PoolPlan
 from voicejobs.hosting.spawner import Spawner
 from voicejobs.settings import Settings
@@ -34,7 +35,7 @@ class HostedRecogniser:
 
     def __init__(self, pool: EnginePool, lane: Lane, cancelled: Callable[[], bool]) -> None:
         self._pool = pool
-        self._lane: Lane = lane
+        self._turn = Turn(lane, time.monotonic())
         self._cancelled = cancelled
 
     @property
@@ -44,7 +45,7 @@ class HostedRecogniser:
 
     def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
         """Return one result for each window, in order; errors as in `EnginePool.recognise`."""
-        return self._pool.recognise(windows, options, self._lane, self._cancelled)
+        return self._pool.recognise(windows, options, self._turn, self._cancelled)
 
     def detect_language(self, window: Pcm) -> tuple[str, float]:
         """Return the ISO 639-1 code of the speech in `window` and its probability 0..1."""
@@ -56,7 +57,7 @@ class HostedSynthesiser:
 
     def __init__(self, pool: EnginePool, lane: Lane, cancelled: Callable[[], bool]) -> None:
         self._pool = pool
-        self._lane: Lane = lane
+        self._turn = Turn(lane, time.monotonic())
         self._cancelled = cancelled
 
     @property
@@ -66,7 +67,7 @@ class HostedSynthesiser:
 
     def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
         """Return the sound of each text, in order; errors as in `EnginePool.recognise`."""
-        return self._pool.synthesise(texts, options, self._lane, self._cancelled)
+        return self._pool.synthesise(texts, options, self._turn, self._cancelled)
 
     def voices(self) -> list[Voice]:
         """Return the voices, the default first."""
@@ -138,6 +139,16 @@ class EngineHost:
             pools = list(self._pools.values())
         return [pid for pool in pools for pid in pool.pids()]
 
+    def figures(self) -> list[dict[str, Any]]:
+        """Return what each pool is, holds and counts."""
+        with self._lock:
+            pools = list(self._pools.values())
+        return [pool.figures() for pool in pools]
+
+    def end_idle(self) -> None:
+        """End every engine process that does nothing at this moment; the next call starts one."""
+        self._sweep(0.0)
+
     def close(self) -> None:
         """End all engine processes within two seconds; calls in flight end with `ShuttingDown`."""
         with self._lock:
@@ -172,12 +183,12 @@ class EngineHost:
                 raise BadOption(f"engine {spec.engine!r} is a {pool.kind}, not a {kind}")
             return pool
 
-    def _sweep(self) -> None:
-        """End idle processes."""
+    def _sweep(self, idle_s: float | None = None) -> None:
+        """End the processes that were idle for `idle_s` seconds, by default as the settings say."""
         with self._lock:
             pools = list(self._pools.values())
         for pool in pools:
-            pool.sweep(self._settings.engine_idle_s)
+            pool.sweep(self._settings.engine_idle_s if idle_s is None else idle_s)
 
 
 def process_count(spec: EngineSpec, facts: EngineFacts, wanted: int = 0) -> int:

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
@@ -18,8 +18,9 @@ from voicejobs.errors import (
     ShuttingDown,
     VoicejobsError,
 )
-from voicejobs.hosting.batcher import Batcher, Item, Lane, Request, Result
+from voicejobs.hosting.batcher import Batcher, Item, Request, Result, Turn
 from voicejobs.hosting.doubt import is_doubtful
+from voicejobs.hosting.figures import PoolFigures, gpu_sum, resident_bytes
 from voicejobs.hosting.process import EngineProcess
 from voicejobs.hosting.spawner import Spawner
 from voicejobs.units import samples_to_seconds
@@ -62,6 +63,7 @@ class EnginePool:
         self._threads: list[threading.Thread] = []
         self._callers = 0
         self._closed = False
+        self._figures = PoolFigures()
 
     @property
     def size(self) -> int:
@@ -80,12 +82,31 @@ class EnginePool:
 
     def pids(self) -> list[int]:
         """Return the ids of the processes that are there."""
+        return [process.pid for process in self._everyone() if process.pid is not None]
+
+    def figures(self) -> dict[str, Any]:
+        """Return what the pool is, what it holds now, and what it counts."""
+        spec, everyone = self._plan.spec, self._everyone()
+        return {
+            "engine": spec.engine,
+            "model": spec.model,
+            "device": spec.device,
+            "kind": self.kind,
+            "size": self.size,
+            "limit": self._limit,
+            "loaded": sum(process.running for process in everyone),
+            "resident_bytes": resident_bytes([process.pid for process in everyone if process.pid is not None]),
+            "gpu": gpu_sum([process.gpu for process in everyone]),
+            **self._figures.to_json(),
+        }
+
+    def _everyone(self) -> list[EngineProcess]:
+        """Return the processes that are there."""
         with self._changed:
-            everyone = [*self._free, *self._used]
-        return [process.pid for process in everyone if process.pid is not None]
+            return [*self._free, *self._used]
 
     def recognise(
-        self, windows: Sequence[Pcm], options: RecogniseOptions, lane: Lane, cancelled: Callable[[], bool]
+        self, windows: Sequence[Pcm], options: RecogniseOptions, turn: Turn, cancelled: Callable[[], bool]
     ) -> list[WindowResult]:
         """Return one result for each window, in order.
 
@@ -96,15 +117,15 @@ class EnginePool:
         """
         if not windows:
             return []
-        return cast("list[WindowResult]", self._run_all(Request(windows, options, lane, time.monotonic()), cancelled))
+        return cast("list[WindowResult]", self._run_all(Request(windows, options, turn, time.monotonic()), cancelled))
 
     def synthesise(
-        self, texts: Sequence[str], options: SynthesiseOptions, lane: Lane, cancelled: Callable[[], bool]
+        self, texts: Sequence[str], options: SynthesiseOptions, turn: Turn, cancelled: Callable[[], bool]
     ) -> list[Sound]:
         """Return the sound of each text, in order; errors as in `recognise`."""
         if not texts:
             return []
-        return cast("list[Sound]", self._run_all(Request(texts, options, lane, time.monotonic()), cancelled))
+        return cast("list[Sound]", self._run_all(Request(texts, options, turn, time.monotonic()), cancelled))
 
     def call(self, method: Callable[[EngineProcess], T]) -> T:
         """Run `method` on any process, as soon as one is free; once more in a fresh one if the first dies of it.
@@ -116,17 +137,32 @@ class EnginePool:
         process = self._seize_any()
         try:
             try:
-                process.start()
-                return method(process)
+                return self._call_once(process, method)
             except (EngineCrash, EngineTimeout):
                 self._raise_if_closed()
-                process.start()
-                return method(process)
+                self._figures.crashed()
+                return self._call_once(process, method)
         except VoicejobsError:
             self._raise_if_closed()
             raise
         finally:
             self._release(process)
+
+    def _call_once(self, process: EngineProcess, method: Callable[[EngineProcess], T]) -> T:
+        """Run `method` on a process, started where it is not running, and count the call."""
+        self._start(process)
+        began = time.monotonic()
+        answer = method(process)
+        self._figures.called(0, time.monotonic() - began)
+        return answer
+
+    def _start(self, process: EngineProcess) -> None:
+        """Start a process that is not running; errors as in `EngineProcess.start`."""
+        if process.running:
+            return
+        began = time.monotonic()
+        process.start()
+        self._figures.loaded(time.monotonic() - began)
 
     def warm(self) -> None:
         """Start all processes that are not there yet, in the background."""
@@ -138,12 +174,16 @@ class EnginePool:
 
     def sweep(self, idle_s: float) -> None:
         """End the processes that were idle for `idle_s` seconds."""
-        border = time.monotonic() - idle_s
+        began = time.monotonic()
+        border = began - idle_s
         with self._changed:
             idle = [process for process in self._free if process.last_used < border]
             self._free = [process for process in self._free if process not in idle]
         for process in idle:
             process.stop(_LEAVE_S)
+        self._figures.swept(time.monotonic() - began)
+        if idle:
+            self._figures.evicted("idle", len(idle))
 
     def close(self) -> None:
         """End all processes; calls in flight end with `ShuttingDown`."""
@@ -242,7 +282,7 @@ class EnginePool:
     def _warm_one(self, process: EngineProcess) -> None:
         """Load one process."""
         try:
-            process.start()
+            self._start(process)
         except VoicejobsError as error:
             # The first call that needs a process starts one itself, and gets the error.
             _log.warning("engine did not load", extra={"engine": self._plan.spec.engine, "error": error.to_json()})
@@ -324,17 +364,26 @@ class EnginePool:
                 _fail(items, _closing())
                 continue
             try:
-                process.start()
+                self._start(process)
             except VoicejobsError as error:
                 for part in [items, *todo]:
                     _fail(part, self._reason(error))
                 return
             try:
-                results = process.run([item.work for item in items], items[0].request.options)
+                results = self._run_batch(process, items)
             except VoicejobsError as error:
                 todo += self._after_failure(process, items, error)
             else:
                 todo += self._deliver(items, results)
+
+    def _run_batch(self, process: EngineProcess, items: list[Item]) -> Sequence[Result]:
+        """Run one call of the engine, and count it."""
+        began = time.monotonic()
+        traces = [item.request.trace_id for item in items]
+        try:
+            return process.run([item.work for item in items], items[0].request.options, traces)
+        finally:
+            self._figures.called(len(items), time.monotonic() - began)
 
     def _deliver(self, items: list[Item], results: Sequence[Result]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""
@@ -353,6 +402,9 @@ class EnginePool:
         if out_of_memory:
             self._limit = max(1, min(self._limit, len(items) // 2))
             process.stop()  # gives all memory back, which the engine itself may not
+            self._figures.evicted("memory")
+        elif isinstance(error, EngineCrash | EngineTimeout):
+            self._figures.crashed()
         if len(items) > 1:
             middle = len(items) // 2
             return [items[middle:], items[:middle]]

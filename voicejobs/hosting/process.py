@@ -1,6 +1,7 @@
 """One engine process, seen from the worker: start it, call it, notice that it crashed or hangs, end it."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -17,6 +18,7 @@ from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
 from voicejobs.errors import EngineCrash, EngineTimeout, error_from_json
 from voicejobs.hosting import wire
+from voicejobs.hosting.figures import Gpu
 from voicejobs.hosting.spawner import Spawner
 
 LOAD_TIMEOUT_S = 600.0
@@ -38,6 +40,7 @@ class EngineProcess:
         self._end: socket.socket | None = None
         self._abandoned = False
         self.last_used = time.monotonic()
+        self.gpu: Gpu | None = None
 
     @property
     def running(self) -> bool:
@@ -69,33 +72,45 @@ class EngineProcess:
         try:
             self._raise_if_abandoned()
             secrets = dict(self._spec.secrets)  # over the socket: arguments and environments can be read by others
-            self._exchange({"op": "load", "spec": self._spec.to_json(), "secrets": secrets}, (), LOAD_TIMEOUT_S)
+            level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
+            header = {"op": "load", "spec": self._spec.to_json(), "secrets": secrets, "log_level": level}
+            self._exchange(header, (), LOAD_TIMEOUT_S)
         except BaseException:
             self.stop()
             raise
 
     def run(
-        self, works: Sequence[Pcm | str], options: RecogniseOptions | SynthesiseOptions
+        self,
+        works: Sequence[Pcm | str],
+        options: RecogniseOptions | SynthesiseOptions,
+        traces: Sequence[str] = (),
     ) -> Sequence[WindowResult | Sound]:
-        """Run one batch of windows or of texts, as the options say; errors as in `recognise`."""
-        if isinstance(options, RecogniseOptions):
-            return self.recognise(cast("Sequence[Pcm]", works), options)
-        return self.synthesise(cast("Sequence[str]", works), options)
+        """Run one batch of windows or of texts, as the options say; errors as in `recognise`.
 
-    def recognise(self, windows: Sequence[Pcm], options: RecogniseOptions) -> list[WindowResult]:
+        `traces` holds the trace id of each, for the log of the process and for servers that it asks.
+        """
+        if isinstance(options, RecogniseOptions):
+            return self.recognise(cast("Sequence[Pcm]", works), options, traces)
+        return self.synthesise(cast("Sequence[str]", works), options, traces)
+
+    def recognise(
+        self, windows: Sequence[Pcm], options: RecogniseOptions, traces: Sequence[str] = ()
+    ) -> list[WindowResult]:
         """Run one batch.
 
         Raises:
             VoicejobsError: what the engine raised, or `EngineCrash` or `EngineTimeout`.
         """
-        header = {"op": "recognise", "sizes": [window.size for window in windows], "options": _options_json(options)}
+        sizes = [window.size for window in windows]
+        header = {"op": "recognise", "sizes": sizes, "options": _options_json(options), "traces": list(traces)}
         timeout_s = self._call_timeout_s * len(windows)
         answer, _ = self._exchange(header, [wire.to_bytes(window) for window in windows], timeout_s)
         return [WindowResult.from_json(result) for result in answer["results"]]
 
-    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
+    def synthesise(self, texts: Sequence[str], options: SynthesiseOptions, traces: Sequence[str] = ()) -> list[Sound]:
         """Speak one batch of texts; errors as in `recognise`."""
-        header = {"op": "synthesise", "texts": list(texts), "options": _options_json(options)}
+        told = _options_json(options)
+        header = {"op": "synthesise", "texts": list(texts), "options": told, "traces": list(traces)}
         answer, body = self._exchange(header, (), self._call_timeout_s * len(texts))
         return wire.split_sounds(body, answer["sizes"], answer["rates_hz"])
 
@@ -165,6 +180,8 @@ class EngineProcess:
             self.stop()
             raise
         self.last_used = time.monotonic()
+        if "gpu" in answer:
+            self.gpu = (answer["gpu"][0], answer["gpu"][1])
         if answer["ok"]:
             return answer, body
         raise error_from_json(answer["error"])

@@ -6,6 +6,7 @@ exactly as long as the other end of that socket is open, so a worker that is kil
 
 import contextlib
 import gc
+import logging
 import os
 import selectors
 import signal
@@ -16,10 +17,13 @@ import wave
 from dataclasses import dataclass
 from typing import Any
 
+from voicejobs import logs
 from voicejobs.audio.decode import DecodeOptions, decode
 from voicejobs.hosting import decoder_child
 from voicejobs.hosting.decoder_wire import REPORT, receive_message, send_message
 from voicejobs.hosting.sandbox import Sandbox
+
+logger = logging.getLogger(__name__)
 
 _WARM_RATE_HZ = 44_100
 _WARM_BYTES = 40_000
@@ -101,6 +105,8 @@ class Zygote:
                 self._become_child(message, data_fd)
             self._children[pid] = _Child(message["decode"], report_fd)
             _report(report_fd, pid)
+            # The child may write to no file, its log included.
+            logger.info("decoding", extra={"child": pid, "trace_id": message.get("trace_id")})
         os.close(data_fd)
 
     def _become_child(self, message: dict[str, Any], data_fd: int) -> None:
@@ -157,6 +163,7 @@ def _load() -> None:
 def main() -> None:
     """Serve the control socket whose descriptor is the first argument."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    logs.configure(sys.argv[2] if len(sys.argv) > 2 else "WARNING")  # noqa: PLR2004
     try:
         _load()
     except ImportError as error:

@@ -5,6 +5,7 @@ All of it runs on the event loop of the server, and needs no lock.
 
 import asyncio
 import contextvars
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,12 +14,14 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TypeVar
 
-from voicejobs.errors import QueueFull, WaitedTooLong
+from voicejobs.errors import MemoryLow, QueueFull, WaitedTooLong
 
 T = TypeVar("T")
 Asked = Callable[[], bool]
 """Tells whether work that runs in a thread is no longer wanted."""
 
+_log = logging.getLogger(__name__)
+_MEMORY_RETRY_MS = 5000
 SHORTEST_RETRY_MS, LONGEST_RETRY_MS = 100, 60_000
 _SMOOTHING = 0.1
 
@@ -57,8 +60,15 @@ class Limits:
 class Admission:
     """Let requests in one by one, first come first served, and run their work in threads."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, memory_reason: Callable[[], str] = str) -> None:
+        """Begin with nothing.
+
+        Args:
+            limits: how much is let in.
+            memory_reason: tells why nothing is let in for want of memory; empty where there is some.
+        """
         self.limits = limits
+        self._memory_reason = memory_reason
         self.counts = Counts()
         self.working = 0
         self._waiting: deque[tuple[asyncio.Future[None], int]] = deque()
@@ -84,6 +94,7 @@ class Admission:
 
         Raises:
             QueueFull: the queue is full; `retry_after_ms` in the details.
+            MemoryLow: the server holds as much memory as it may; likewise.
             WaitedTooLong: no slot came free in time.
         """
         await self._enter(size_bytes, remaining_s)
@@ -100,12 +111,25 @@ class Admission:
             self.counts.cancelled += 1
             raise
 
+    def demand_memory(self) -> None:
+        """Do nothing where there is memory for one more request.
+
+        Raises:
+            MemoryLow: there is none; a warning with the trace of the request is logged.
+        """
+        reason = self._memory_reason()
+        if reason:
+            self.counts.refused += 1
+            _log.warning("refused for want of memory", extra={"reason": reason})
+            raise MemoryLow(f"no request is taken: {reason}", retry_after_ms=_MEMORY_RETRY_MS)
+
     def close(self) -> None:
         """End the threads, as soon as their work ends."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _enter(self, size_bytes: int, remaining_s: float | None) -> None:
         """Take a slot."""
+        self.demand_memory()
         if self.working < self.limits.slots and not self._waiting:
             self.working += 1
             return

@@ -19,6 +19,7 @@ from voicejobs.errors import (
     EngineUnavailable,
     InputError,
     Internal,
+    MemoryLow,
     MessageTooLarge,
     NoSuchRecord,
     NotServed,
@@ -44,7 +45,7 @@ MOST_ERROR_BYTES = 4096
 """gRPC drops a call whose metadata pass 8 KiB."""
 
 _STATUSES: tuple[tuple[tuple[type[VoicejobsError], ...], grpc.StatusCode], ...] = (
-    ((MessageTooLarge, QueueFull, OutOfMemory, DiskFull), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ((MessageTooLarge, QueueFull, OutOfMemory, MemoryLow, DiskFull), grpc.StatusCode.RESOURCE_EXHAUSTED),
     ((InputError, BadOption), grpc.StatusCode.INVALID_ARGUMENT),
     ((UnknownEngine, UnknownModel, NoSuchRecord), grpc.StatusCode.NOT_FOUND),
     ((AccessDenied,), grpc.StatusCode.UNAUTHENTICATED),

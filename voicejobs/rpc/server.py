@@ -21,6 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from voicejobs.errors import BadOption, Unreadable
+from voicejobs.memory import MemoryGuard
 from voicejobs.proto import voice_engine_pb2, voice_engine_pb2_grpc
 from voicejobs.rpc.access import KeyCheck, Keys
 from voicejobs.rpc.admission import Admission, Limits
@@ -33,6 +34,7 @@ SERVICE = voice_engine_pb2.DESCRIPTOR.services_by_name["VoiceEngine"].full_name
 HELD_MESSAGES = 4
 """Messages of the largest size that may wait together."""
 _SPARE_CALLS = 64
+_MEMORY_LOOK_S = 1.0
 _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS, _SHORTEST_PING_MS = 60_000, 20_000, 10_000
 _UNIX = "unix:"
 _log = logging.getLogger(__name__)
@@ -154,7 +156,9 @@ async def _run(
         held_bytes=HELD_MESSAGES * settings.rpc_max_message_bytes,
         streams=options.streams,
     )
-    engine = VoiceEngine(engines, Admission(limits), keys)
+    guard = MemoryGuard(settings.max_memory_bytes)
+    looking = asyncio.ensure_future(_look_at_memory(guard))
+    engine = VoiceEngine(engines, Admission(limits, lambda: guard.reason), keys)
     server = grpc.aio.server(
         interceptors=[KeyCheck(keys)] if keys else [],
         options=_channel_options(settings.rpc_max_message_bytes),
@@ -180,8 +184,16 @@ async def _run(
             options.ready_file.unlink(missing_ok=True)
         await states.enter_graceful_shutdown()
         await server.stop(options.grace_s)
+        looking.cancel()
         engine.close()
         _remove_socket(address)
+
+
+async def _look_at_memory(guard: MemoryGuard) -> None:
+    """Measure now and then, in a thread: it is the files of every child that are read."""
+    while guard.limit_bytes:
+        await asyncio.to_thread(guard.look)
+        await asyncio.sleep(_MEMORY_LOOK_S)
 
 
 def _remove_socket(address: str) -> None:

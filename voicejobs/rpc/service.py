@@ -67,9 +67,12 @@ class VoiceEngine(VoiceEngineServicer):
         self, request_iterator: AsyncIterator[pb.StreamingRecognizeRequest], context: Any
     ) -> None:
         """Turn sound into text while it comes."""
-        await self._told(
-            context, "StreamingRecognize", lambda: self.streams.serve(aiter(request_iterator), context.write)
-        )
+
+        def serve() -> Awaitable[None]:
+            self._admission.demand_memory()
+            return self.streams.serve(aiter(request_iterator), context.write)
+
+        await self._told(context, "StreamingRecognize", serve)
 
     async def Synthesize(self, request: pb.SynthesizeRequest, context: Any) -> pb.SynthesizeResponse:  # noqa: N802
         """Turn text into sound."""

@@ -1,6 +1,7 @@
 """Streams of recognition: the configuration first, then sound in and results out until the client closes its side."""
 
 import asyncio
+import contextvars
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -136,7 +137,8 @@ class Streams:
 
     async def _in_thread(self, work: Callable[..., T], *arguments: Any) -> T:
         """Run something that may block beside the loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._ears, work, *arguments)
+        bound = contextvars.copy_context()  # with the trace id, for what is logged there
+        return await asyncio.get_running_loop().run_in_executor(self._ears, bound.run, work, *arguments)
 
 
 def _hear(stream: StreamingRecogniser, reader: PcmReader, data: bytes) -> None:

@@ -90,6 +90,7 @@ PREPARE = register(
         defaults={
             "channels": "mix",
             "clips": [],
+            "max_audio_s": 0.0,
             "vad_engine": "silero",
             "vad_model_sha256": "",
             "vad_filter": True,
@@ -99,6 +100,7 @@ PREPARE = register(
             "vad_pad_ms": 400,
             "vad_max_window_s": 30.0,
         },
+        cosmetic=frozenset({"max_audio_s"}),
         is_cheap=True,
     )
 )

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 from sqlalchemy import Connection, RowMapping, Table, delete, func, insert, or_, select, update
 
 from voicejobs.errors import BadOption, NoSuchRecord, NotFound, TooLarge, WrongState
-from voicejobs.store.blobs import BlobStore, Stored
+from voicejobs.store.blobs import BlobStore, BlobWriter, Stored
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
 from voicejobs.store.schema import files, upload_parts, uploads
@@ -228,16 +228,22 @@ def add_part(
         DiskFull: there is no room for it.
     """
     _demand_pending(upload)
-    part_id = new_id("part")
     with blobs.writer(limit_bytes=min(MAX_PART_BYTES, upload.size_bytes), taken_in=True) as writer:
         writer.write_all(source)
-        if not writer.size_bytes:
-            raise BadOption("A part has at least one byte", param="data")
-        if sha256 and not secrets.compare_digest(writer.sha256, sha256.lower()):
-            raise BadOption(
-                f"The part has the SHA-256 {writer.sha256}, and not {sha256}", hint="Send it again.", param="sha256"
-            )
-        stored = writer.commit(part_id=part_id)
+        return keep_part(database, blobs, upload, writer, sha256=sha256)
+
+
+def keep_part(database: Database, blobs: BlobStore, upload: Upload, writer: BlobWriter, *, sha256: str = "") -> Part:
+    """Keep what was written as one part of an upload, and return it; see `add_part`."""
+    _demand_pending(upload)
+    if not writer.size_bytes:
+        raise BadOption("A part has at least one byte", param="data")
+    if sha256 and not secrets.compare_digest(writer.sha256, sha256.lower()):
+        raise BadOption(
+            f"The part has the SHA-256 {writer.sha256}, and not {sha256}", hint="Send it again.", param="sha256"
+        )
+    part_id = new_id("part")
+    stored = writer.commit(part_id=part_id)
     try:
         return database.run(lambda connection: _insert_part(connection, upload, part_id, stored))
     except BaseException:

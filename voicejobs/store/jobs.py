@@ -562,17 +562,22 @@ def complete_batches(connection: Connection) -> int:
     ids = list(connection.execute(found).scalars())
     if not ids:
         return 0
+    is_cancelling = batches.c.state == BatchState.CANCELLING
     return int(
         connection.execute(
             update(batches)
             .where(batches.c.id.in_(ids), *is_complete)
-            .values(state=BatchState.COMPLETED, finished_at=now_s())
+            .values(state=case((is_cancelling, BatchState.CANCELLED), else_=BatchState.COMPLETED), finished_at=now_s())
         ).rowcount
     )
 
 
 def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
-    """Return id, job, node, step, shard, state and queue of the step runs that these jobs still miss."""
+    """Return id, job, node, step, shard, state and queue of the step runs that these jobs still miss.
+
+    `of` counts the step runs of the same node; trace id and options are those of the job.
+    """
+    beside = step_runs.alias("beside")
     return list(
         connection.execute(
             select(
@@ -584,6 +589,12 @@ def open_step_runs(connection: Connection, job_ids: Sequence[str]) -> list[Any]:
                 step_runs.c.state,
                 step_runs.c.queue,
                 jobs.c.pipeline,
+                jobs.c.trace_id,
+                jobs.c.options,
+                select(func.count())
+                .where(beside.c.job_id == step_runs.c.job_id, beside.c.node == step_runs.c.node)
+                .scalar_subquery()
+                .label("of"),
             )
             .join(jobs, jobs.c.id == step_runs.c.job_id)
             .where(step_runs.c.job_id.in_(job_ids), step_runs.c.state.in_(OPEN_STEP))

@@ -168,6 +168,11 @@ def _needed(connection: Connection) -> set[str]:
     return {str(json.loads(inputs).get("transcript")) for inputs in found}
 
 
+def is_needed(connection: Connection, job_id: str) -> bool:
+    """Tell whether a step run that has not ended takes what a job has left behind."""
+    return not _unneeded(connection, [job_id], _needed(connection))
+
+
 def _prune_jobs(database: Database, blobs: BlobStore, chunk: Sequence[str], needed: set[str], pruned: Pruned) -> None:
     """Remove some jobs."""
     with database.begin() as connection:

@@ -327,6 +327,8 @@ webhooks = Table(
     Column("reason", Text),
     Column("generation", Integer, nullable=False),
     Column("rotated_at", Double),
+    # Until when its receiver has asked to be left alone.
+    Column("paused_until", Double),
     Column("created_at", Double, nullable=False),
     Index("ix_webhooks_tenant", "tenant", "id"),
 )
@@ -355,6 +357,18 @@ deliveries = Table(
         sqlite_where=text(UNDELIVERED),
         postgresql_where=text(UNDELIVERED),
     ),
+)
+
+# What workers count, each in a row of its own that it overwrites every few seconds; the service shows it as metrics.
+worker_reports = Table(
+    "worker_reports",
+    metadata,
+    Column("owner", String(128), primary_key=True),
+    Column("worker", String(128), nullable=False),
+    Column("device", String(64), nullable=False),
+    Column("told", Text, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
 )
 
 # Answers to requests that named an Idempotency-Key, written in the transaction of what they made.

@@ -8,6 +8,7 @@ ended are never skipped: when more of them wait than `max_waiting`, or more even
 which a client over a network sees as flow control.
 """
 
+import contextvars
 import threading
 import time
 from collections import deque
@@ -291,7 +292,7 @@ class StreamingRecogniser:
             told = told or len(self._events) > count
         for lane, job in jobs:
             try:
-                self._executor.submit(self._run, lane, job)
+                self._executor.submit(contextvars.copy_context().run, self._run, lane, job)
             except RuntimeError as error:  # the executor was shut down
                 with self._changed:
                     self._fail(Cancelled(f"the stream cannot decode: {error}"))

@@ -6,7 +6,8 @@ from typing import Any
 
 from celery import Celery, Task
 
-from voicejobs.messages import QUEUE_CLASSES, queue_name, task_name
+from voicejobs import logs
+from voicejobs.messages import QUEUE_CLASSES, TRACE_HEADER, queue_name, task_name
 from voicejobs.settings import Settings
 from voicejobs.tasks import speaking, steps
 from voicejobs.tasks.base import Body, run_step
@@ -68,7 +69,8 @@ def _register_step(app: Celery, step: str, slot: "RuntimeSlot") -> None:
     """Register one task."""
 
     def run(task: Task[Any, Any], job_id: str, step_run_id: str) -> None:
-        run_step(slot.get(), task, step_run_id, BODIES)
+        with logs.bind(trace_id=task.request.get(TRACE_HEADER), job_id=job_id):
+            run_step(slot.get(), task, step_run_id, BODIES)
 
     app.task(bind=True, name=task_name(step), ignore_result=True)(run)
 

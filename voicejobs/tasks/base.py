@@ -1,6 +1,7 @@
 """The frame around every task: take the lease, run the step, commit, send what follows; or say why not."""
 
 import logging
+import time
 import traceback as tracebacks
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ from voicejobs.errors import (
     Internal,
     Interruption,
     LeaseLost,
+    MemoryLow,
     Permanent,
     ShuttingDown,
     VoicejobsError,
@@ -38,13 +40,13 @@ from voicejobs.tasks.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, BlobsUnavailable, BlobsRefused)
+NO_ATTEMPT_BURNT = (DiskFull, DatabaseUnavailable, MemoryLow, BlobsUnavailable, BlobsRefused)
 """Errors that are no fault of the job: it waits and comes again, however often."""
 
 MAX_ERROR_TRACE_CHARS = 8000
 
 UNBURNT_DELAY_S = 10.0
-"""Time between two looks whether the disk has space again, or the blob store answers."""
+"""Time between two looks whether the disk has space again, the worker memory, or the blob store answers."""
 
 NOTED_AUDIO_S = 30.0
 """Recordings from this length on have it noted before their job ends, for those who watch."""
@@ -117,12 +119,16 @@ class _Committed:
 
 def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, Body]) -> _Committed | None:
     """Run the body under its lease; return what became ready, or None where the chain ends."""
+    began = time.monotonic()
     try:
         _demand_known_version(lease)
+        _demand_memory(runtime)
         lease = identified(runtime, lease, hold)
         product = bodies[lease.step](runtime, lease, hold)
         hold.check()
-        return _commit(runtime, lease, product, bodies)
+        done = _commit(runtime, lease, product, bodies)
+        _note_done(runtime, lease, product, time.monotonic() - began)
+        return done
     except Interruption as reason:
         # Whatever the step was stopped by on its way, the hold knows why: a worker that goes down cancels no job.
         cause = hold.reason or reason
@@ -140,6 +146,13 @@ def _run_held(runtime: Runtime, lease: Lease, hold: Hold, bodies: Mapping[str, B
     return None
 
 
+def _note_done(runtime: Runtime, lease: Lease, product: Product, seconds: float) -> None:
+    """Count and log a step that has succeeded."""
+    runtime.tally.add("steps", step=lease.step, outcome="succeeded")
+    runtime.tally.add("step_s", seconds, step=lease.step)
+    logger.info("step done", extra={"seconds": round(seconds, 4), "audio_s": product.audio_s})
+
+
 def _knows(lease: Lease) -> bool:
     """Tell whether this worker has the step in the version that the step run names."""
     return step(lease.step).version == lease.step_version
@@ -155,6 +168,16 @@ def _demand_known_version(lease: Lease) -> None:
         raise ShuttingDown(f"This worker does not know version {lease.step_version} of the step {lease.step!r}")
 
 
+def _demand_memory(runtime: Runtime) -> None:
+    """Begin no step while this worker holds as much memory as it may: it is for another worker, or for later.
+
+    Raises:
+        MemoryLow: it does; no attempt is burnt.
+    """
+    if runtime.memory.reason:
+        raise MemoryLow(f"The worker {runtime.place.worker} begins no step: {runtime.memory.reason}")
+
+
 def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[str, Body]) -> _Committed:
     """Store the product, and release or claim what waited for it, in one transaction."""
     graph = pipeline(lease.pipeline)
@@ -162,6 +185,9 @@ def _commit(runtime: Runtime, lease: Lease, product: Product, bodies: Mapping[st
         commits.finish(runtime.database, lease, product, owner=runtime.owner)
         runtime.blobs.remove_scratch(lease.job_id)
         runtime.ring()
+        runtime.tally.add("jobs_ended", state=JobState.SUCCEEDED)
+        runtime.tally.add("audio_s", product.audio_s or 0.0, pipeline=lease.pipeline)
+        logger.info("job succeeded", extra={"audio_s": product.audio_s})
         return _Committed()
     if product.audio_s is not None and product.audio_s < NOTED_AUDIO_S:
         product = replace(product, audio_s=None)
@@ -193,13 +219,14 @@ def _go_on(runtime: Runtime, task: Task[Any, Any], lease: Lease, missing: Sequen
     if ours:
         # What Celery sends is known to the canvas, so that no chain of ours runs ahead of it, and begins none.
         rest = [replace(item, is_ready=False) if item.id == next_id else item for item in missing]
-        dispatch.send_missing(runtime.database, runtime.app, lease.job_id, rest, lease.pipeline)
+        dispatch.send_missing(runtime.database, runtime.app, lease, rest)
     if next_id is not None and len(ours) == len(ready):
         raise Ignore  # what comes next in this chain still waits for other inputs
 
 
 def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
     """Give the lease back, or drop a result that nobody wants."""
+    runtime.tally.add("steps", step=lease.step, outcome=reason.code)
     logger.info("interrupted", extra={"reason": reason.code})
     if isinstance(reason, LeaseLost):
         return
@@ -254,6 +281,7 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
     trace = None
     if not isinstance(error, Permanent) or error.__cause__ is not None:
         trace = "".join(tracebacks.format_exception(error))[-MAX_ERROR_TRACE_CHARS:]
+    runtime.tally.add("steps", step=lease.step, outcome="failed" if final else "retried")
     logger.warning("step failed", extra={"code": error.code, "error": error.message, "final": final})
 
     def end(connection: Connection) -> None:
@@ -279,3 +307,7 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
         return
     if final:
         runtime.blobs.remove_scratch(lease.job_id)
+        runtime.tally.add("jobs_ended", state=JobState.FAILED)
+        if not isinstance(error, Permanent):
+            runtime.tally.add("dead_letters")
+        logger.warning("job failed", extra={"code": error.code})

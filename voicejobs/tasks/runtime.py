@@ -17,6 +17,7 @@ from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
 from voicejobs.hosting.specs import VAD_SPEC, Seat
+from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
 from voicejobs.store import migrate
@@ -24,6 +25,8 @@ from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.store.remote_blobs import blob_store
+from voicejobs.store.reports import Report, put_report
+from voicejobs.tallies import Tally
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
 from voicejobs.tasks.watchdog import Signs, Watchdog
@@ -38,6 +41,8 @@ FILL_TOGETHER_S = 0.05
 TICK_EVERY_S = 5.0
 LOST_LOOK_EVERY_S = 3.0
 SCRATCH_EVERY_S = 60.0
+REPORT_EVERY_S = 5.0
+MEMORY_LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +122,8 @@ class Runtime:
         self.blobs = blob_store(settings, memory=True)
         self.decoder = Decoder(settings)
         self.host = EngineHost(settings)
-        self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring)
+        self.tally = Tally()
+        self.upkeep = dispatch.Upkeep(self.database, app, settings.lease_s, wake=self.ring, tally=self.tally)
         self.keeper = LeaseKeeper(self.database, self.owner, settings.lease_s, on_outage=self.upkeep.database_was_away)
         self.languages = Once()
         self.audio = AudioBudget()
@@ -126,7 +132,8 @@ class Runtime:
         self.taken = 0
         self._turned_at = time.monotonic()
         self._watchdog = Watchdog(self._signs(), settings.stall_s)
-        self._disk_low = False
+        self.memory = MemoryGuard(settings.max_memory_bytes)
+        self._paused: notices.Notice | None = None
         self._notice_due = 0.0
         self._rung = threading.Event()
         self._end = threading.Event()
@@ -174,6 +181,8 @@ class Runtime:
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
             (SCRATCH_EVERY_S, self._sweep_scratch),
+            (REPORT_EVERY_S, self._report),
+            *([(MEMORY_LOOK_S, self._look_at_memory)] if self.memory.limit_bytes else []),
         ]
         due = [time.monotonic() + every for every, _ in duties]
         while not self._end.is_set():
@@ -202,33 +211,57 @@ class Runtime:
         for job_id in jobs - live:
             self.blobs.remove_scratch(job_id)
 
+    def _report(self) -> None:
+        """Tell what this worker counts, in its row: the service shows it, and no port has to be opened for that."""
+        host = self.place.worker if "@" in self.place.worker else f"{self.place.worker}@{socket.gethostname()}"
+        told = {
+            "held": self.keeper.held,
+            "taken": self.taken,
+            "window": self.place.window_jobs,
+            "counts": self.tally.to_json(),
+            "pools": self.host.figures(),
+        }
+        put_report(self.database, Report(self.owner, host, self.place.device, 0.0, told))
+
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""
+        self._look_at_memory()
         self.upkeep.stack_started(after_crash=self.place.is_restart)
         self._fill()
         self._sweep_scratch(older_than_s=0.0)
 
     def _fill(self) -> None:
-        """Send what the window has room for, while there is space for what jobs decode."""
-        if not self._has_space():
+        """Send what the window has room for, while this machine has disk and this worker memory for it."""
+        if not self._has_room():
             return
         dispatch.fill(self.database, self.app, self.place.window_jobs)
 
-    def _has_space(self) -> bool:
-        """Tell whether the disk has more room than its floor; say so, in the log and to whoever waits for jobs."""
-        reason = notices.disk_low(self.settings)
-        low = bool(reason)
+    def _has_room(self) -> bool:
+        """Tell whether disk and memory allow further jobs; say so, in the log and to whoever waits for jobs."""
+        notice = self._why_paused()
         now = time.monotonic()
-        if low != self._disk_low or (low and now >= self._notice_due):
+        changed = bool(notice) != bool(self._paused)
+        if changed or (notice and now >= self._notice_due):
             self._notice_due = now + notices.REPEAT_S
             with self.app.connection_for_write() as connection:
-                notices.tell(connection, f"{socket.gethostname()}/{self.place.worker}", reason)
-        if low != self._disk_low:
-            self._disk_low = low
-            logger.warning(
-                "the disk is low: no job is begun" if low else "the disk has space again", extra={"reason": reason}
-            )
-        return not low
+                notices.tell(connection, f"{socket.gethostname()}/{self.place.worker}", notice)
+        if changed:
+            told = {"code": notice.code, "reason": notice.text} if notice else {}
+            logger.warning("no job is begun" if notice else "jobs are begun again", extra=told)
+        self._paused = notice
+        return notice is None
+
+    def _why_paused(self) -> notices.Notice | None:
+        """Return why this worker begins no job; None where it does."""
+        reason = notices.disk_low(self.settings)
+        if reason:
+            return notices.Notice(notices.DISK_LOW, reason)
+        return notices.Notice(notices.MEMORY_LOW, self.memory.reason) if self.memory.reason else None
+
+    def _look_at_memory(self) -> None:
+        """Measure what this worker holds; where that is too much, what is idle goes at once."""
+        if self.memory.look():
+            self.host.end_idle()
 
     def _wait_for_schema(self) -> None:
         """Wait until somebody has migrated the database: commands and the deployment do, workers never."""

@@ -45,6 +45,8 @@ def prepare(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     path = opened_path(runtime.blobs, lease.source)
     wanted = PREPARE.options(lease.options["prepare"])  # those of a job of an older version lack some
     options = runtime.decoder.options(channels=wanted["channels"], name=name_of(lease.source))
+    if wanted["max_audio_s"]:
+        options = replace(options, max_audio_s=min(options.max_audio_s, wanted["max_audio_s"]))
     detector = runtime.host.vad(vad_spec(wanted, runtime.settings, runtime.place))
     folder = runtime.blobs.scratch
     writers: list[PcmWriter] = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from celery import Task
 
-from voicejobs.messages import task_name
+from voicejobs.messages import shown_args, shown_name
 from voicejobs.store.leases import Lease
 
 
@@ -41,9 +41,9 @@ class Watch:
         self._dispatcher.send(
             "task-received",
             uuid=uuid,
-            name=task_name(lease.step),
-            args=f"job={lease.job_id} run={lease.step_run_id}",
-            kwargs="{}",
+            name=shown_name(lease.step, lease.options.get(lease.node, {})),
+            args=shown_args(lease.job_id, lease.shard, int(lease.inputs.get("of", 1))),
+            kwargs="",
             root_id=task.request.root_id,
             parent_id=task.request.id,
             retries=0,

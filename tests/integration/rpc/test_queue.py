@@ -1,5 +1,6 @@
 """What happens where more comes in than the engines can do: refused, dropped or given up, and never lost."""
 
+import json
 import threading
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ import pytest
 
 from tests.integration.rpc.calls import NO_VAD, noise, recognize
 from tests.integration.rpc.conftest import Starter, eventually
-from voicejobs.errors import DeadlinePassed, QueueFull, WaitedTooLong
+from voicejobs.errors import DeadlinePassed, MemoryLow, QueueFull, WaitedTooLong
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineStub
 
 pytestmark = pytest.mark.timeout(180)
@@ -174,3 +175,15 @@ def test_what_waits_for_a_process_is_dropped_when_its_caller_leaves(serve: Start
         assert server.settled(lambda load: load.working == 1, within_s=1.5)
         assert not first.done()
         first.result()
+
+
+def test_a37_a_server_without_memory_refuses(serve: Starter) -> None:
+    """A server above its limit answers that it is full, and why, and logs a warning with the trace of the call."""
+    server = serve(settings={"VOICEJOBS_MAX_MEMORY_BYTES": "1000000"})
+    with pytest.raises(MemoryLow, match="may hold 1 ") as refused:
+        eventually(lambda: server.client().recognise(noise(0.5), "pcm_s16le_16k", options=NO_VAD).text == "never")
+    assert refused.value.details["retry_after_ms"] > 0
+    assert "VOICEJOBS_MAX_MEMORY_BYTES" in refused.value.message
+    entries = [json.loads(line) for line in server.log.read_text().splitlines() if "for want of memory" in line]
+    assert entries
+    assert all(one["level"] == "warning" and one["trace_id"] for one in entries)

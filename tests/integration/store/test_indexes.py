@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import event, text
 
-from voicejobs.store import outbox
+from voicejobs.store import figures, outbox
 from voicejobs.store.database import Database
 from voicejobs.store.expiry import expire_jobs
 from voicejobs.store.jobs import complete_batches, end_cancelled
@@ -32,6 +32,13 @@ def database(sqlite_url: str) -> Iterator[Database]:
         ("end_cancelled", "ix_jobs_cancelling"),
         ("complete_batches", "ix_jobs_finished"),
         ("expire_jobs", "ix_jobs_expiring"),
+        ("waiting_jobs", "ix_jobs_unsent"),
+        ("sent_jobs", "ix_jobs_sent"),
+        ("queues", "ix_jobs_sent"),
+        ("running_steps", "ix_step_runs_running"),
+        ("recent", "ix_jobs_finished"),
+        ("open_batches_by_lane", "ix_batches_open"),
+        ("owed_deliveries", "ix_deliveries_due"),
     ],
 )
 def test_a_frequent_query_uses_its_index(database: Database, call: str, index: str) -> None:
@@ -47,6 +54,13 @@ def test_a_frequent_query_uses_its_index(database: Database, call: str, index: s
         "end_cancelled": end_cancelled,
         "complete_batches": complete_batches,
         "expire_jobs": expire_jobs,
+        "waiting_jobs": figures.waiting_jobs,
+        "sent_jobs": figures.sent_jobs,
+        "queues": figures.queues,
+        "running_steps": figures.running_steps,
+        "recent": figures.recent,
+        "open_batches_by_lane": figures.open_batches,
+        "owed_deliveries": figures.owed_deliveries,
     }
     statements: list[tuple[str, object]] = []
 
@@ -69,6 +83,7 @@ def test_every_partial_index_exists(database: Database) -> None:
         found = connection.execute(text("SELECT name, sql FROM sqlite_master WHERE sql LIKE '%WHERE%'")).all()
     assert {row.name for row in found} == {
         "ix_batches_open",
+        "ix_deliveries_due",
         "ix_jobs_cancelling",
         "ix_jobs_expiring",
         "ix_jobs_sent",

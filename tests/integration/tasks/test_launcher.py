@@ -165,7 +165,8 @@ def _same(before: dict[str, psutil.Process], after: dict[str, psutil.Process]) -
 def test_a_worker_that_takes_too_much_memory_is_started_anew(launched: Launched) -> None:
     """Above the limit a worker gives its leases back and ends; the next one goes on with its jobs."""
     bench = launched.bench
-    launched.start("--devices", "cpu", "--max-memory-mb", "1")
+    # Left to itself it would begin nothing so near its limit.
+    launched.start("--devices", "cpu", "--max-memory-mb", "1", VOICEJOBS_MAX_MEMORY_BYTES=str(10**12))
     launched.wait_ready()
     first = launched.workers()["cpu"].pid
     wait_until(lambda: {one.pid for one in launched.workers().values()} - {first}, 40)

@@ -1,9 +1,11 @@
 """Real workers under real faults: every job ends, once, with the words that an undisturbed run gives."""
 
+import json
 import signal
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -12,8 +14,9 @@ from celery import Celery
 from tests.bench import Bench, MakeBench
 from tests.rows import job, set_job, steps
 from tests.waiting import wait_until
-from voicejobs import notices, queries
+from voicejobs import dispatch, notices, queries
 from voicejobs.messages import queue_name, task_name
+from voicejobs.tasks.app import configure
 
 ONCE = {"prepare": ["succeeded"], "recognise": ["succeeded"], "deliver": ["succeeded"]}
 SLOW = {"fake_cost_window_s": 0.5}
@@ -136,12 +139,43 @@ def test_nothing_is_begun_while_the_disk_is_low(bench: Bench) -> None:
     assert notices.read(bench.broker_url) == {}
     full = bench.start_worker(disk_floor_bytes=10**18)
     (job_id,) = bench.submit(bench.recording("one.wav"))
-    wait_until(lambda: "the disk is low" in bench.log, 20)
+    wait_until(lambda: "no job is begun" in bench.log, 20)
     time.sleep(1.5)
     assert job(bench.database, job_id).state == "queued"
     (told,) = notices.read(bench.broker_url).items()
     assert told[0] == f"{socket.gethostname()}/cpu"
-    assert "VOICEJOBS_DISK_FLOOR_BYTES" in told[1]
+    assert told[1].code == "disk_low"
+    assert "VOICEJOBS_DISK_FLOOR_BYTES" in told[1].text
     bench.stop(full, signal.SIGTERM)
     bench.start_worker()
     assert bench.wait_ended(job_id)[job_id] == "succeeded"
+
+
+def test_a37_a_worker_without_memory_begins_nothing(bench: Bench) -> None:
+    """A step that reaches a worker above its limit goes back without a burnt attempt; another worker runs it.
+
+    The log has a warning with the trace of the job, and whoever waits hears of it.
+    """
+    (job_id,) = bench.submit(bench.recording("one.wav"))
+    full = bench.start_worker(max_memory_bytes=1_000_000)
+    (found,) = wait_until(lambda: list(notices.read(bench.broker_url).values()), 20)
+    assert found.code == "memory_low"
+    assert "VOICEJOBS_MAX_MEMORY_BYTES" in found.text
+    with Celery("test", set_as_current=False) as app:
+        configure(app, bench.broker_url)
+        dispatch.fill(bench.database, app, 10)  # as the dispatcher of another worker does
+
+    def refusals() -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in bench.log.splitlines() if '"step failed"' in line]
+        return [one for one in entries if one["code"] == "memory_low"]
+
+    warning = wait_until(refusals, 20)[0]
+    assert (warning["level"], warning["job_id"]) == ("warning", job_id)
+    assert warning["trace_id"] == job(bench.database, job_id).trace_id
+    assert "begins no step" in warning["error"]
+    assert job(bench.database, job_id).state == "running"
+    bench.stop(full, signal.SIGTERM)
+    bench.start_worker()
+    assert bench.wait_ended(job_id)[job_id] == "succeeded"
+    (prepared,) = [one for one in queries.show_job(bench.database, job_id)["steps"] if one["node"] == "prepare"]
+    assert prepared["failures"] == 0

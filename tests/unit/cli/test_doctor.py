@@ -52,6 +52,30 @@ def test_a_shared_card_is_worth_a_warning(settings: Settings, monkeypatch: pytes
     assert (found.status, "CUDA_MPS_PIPE_DIRECTORY" in found.detail, bool(found.fix)) == ("warn", True, True)
 
 
+def test_b25_versions_of_driver_and_libraries_are_told(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Driver, the CUDA that it knows and the one that each library was built for; a driver too old for one is told."""
+    monkeypatch.setattr(doctor, "_built_for", lambda: {"torch 2.13.0+cu130": "13.0", "ctranslate2 4.8.1": "12"})
+    monkeypatch.setattr(doctor, "driver_versions", lambda: ("580.82.07", "13.0"))
+    good = doctor._cuda(settings)
+    assert (good.status, good.fix) == ("ok", "")
+    for part in ("580.82.07", "knows CUDA 13.0", "torch 2.13.0+cu130 is for CUDA 13.0", "ctranslate2 4.8.1"):
+        assert part in good.detail
+    monkeypatch.setattr(doctor, "driver_versions", lambda: ("550.54.15", "12.4"))
+    old = doctor._cuda(settings)
+    assert (old.status, bool(old.fix)) == ("warn", True)
+    assert old.detail.endswith("too old for torch 2.13.0+cu130")
+    monkeypatch.setattr(doctor, "driver_versions", lambda: ("", ""))
+    assert doctor._cuda(settings).status == "ok"
+
+
+def test_b25_libraries_are_found_without_loading_them(settings: Settings) -> None:
+    """What is installed here is named with its version, and torch is not imported for it."""
+    code = "import sys; from voicejobs.cli import doctor; print(sorted(doctor._built_for()), 'torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert "ctranslate2 4" in told
+    assert told.strip().endswith("False")
+
+
 def test_a_disk_below_its_floor_fails(tmp_path: Path) -> None:
     """No job would be begun: that must be mended."""
     settings = Settings(state_dir=tmp_path, models_dir=tmp_path, disk_floor_bytes=10**18)

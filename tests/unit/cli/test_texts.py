@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from voicejobs.choices import language_of, language_tag
 from voicejobs.cli.inputs import TEXTS, Found, Search
-from voicejobs.cli.speech_options import language_of, language_tag, split_names
+from voicejobs.cli.speech_options import split_names
 from voicejobs.cli.texts import find_texts, is_text, text_of_stdin
 from voicejobs.errors import BadOption, BadText, BadUsage, EmptyText, NotFound
 

@@ -3,15 +3,21 @@ import numpy as np
 from voicejobs.audio.types import WindowResult
 from voicejobs.engines.base import RecogniseOptions
 from voicejobs.errors import EngineCrash
-from voicejobs.hosting.batcher import Batcher, Item, Lane, Request
+from voicejobs.hosting.batcher import Batcher, Item, Lane, Request, Turn
 
 FRENCH = RecogniseOptions(language="fr")
 ENGLISH = RecogniseOptions(language="en")
 
 
-def request(count: int, options: RecogniseOptions = ENGLISH, lane: Lane = "bulk", now: float = 0.0) -> Request:
-    """Return a request of `count` windows."""
-    return Request([np.zeros(4, np.int16)] * count, options, lane, now)
+def request(
+    count: int,
+    options: RecogniseOptions = ENGLISH,
+    lane: Lane = "bulk",
+    now: float = 0.0,
+    task: float | None = None,
+) -> Request:
+    """Return a request of `count` windows by a task that is at work since `task`, or since now."""
+    return Request([np.zeros(4, np.int16)] * count, options, Turn(lane, now if task is None else task), now)
 
 
 def filled(*requests: Request) -> Batcher:
@@ -36,6 +42,33 @@ def test_requests_take_turns() -> None:
     assert not batcher
 
 
+def test_tasks_of_a_size_end_one_after_another() -> None:
+    """Of tasks that began together the first is done first, call after call, and the others have not all waited."""
+    ended: list[int] = []
+    calls = [[request(4, now=float(call), task=float(task)) for call in range(3)] for task in range(3)]
+    batcher = filled(*(one[0] for one in calls))
+    while batcher:
+        (item,) = batcher.take(1)
+        (task,) = [number for number, own in enumerate(calls) if item.request in own]
+        if not item.request.waiting:
+            later = calls[task].index(item.request) + 1
+            if later < len(calls[task]):
+                batcher.add(calls[task][later])
+            else:
+                ended.append(task)
+    assert ended == [0, 1, 2]
+
+
+def test_a_task_of_old_is_served_while_short_ones_keep_coming() -> None:
+    """Half of the turns are its own, however many shorter requests come behind it."""
+    old = request(10)
+    batcher = filled(old)
+    for number in range(20):
+        batcher.add(request(1, now=number + 1.0))
+        batcher.take(1)
+    assert not old.waiting
+
+
 def test_interactive_windows_come_first() -> None:
     """The bulk lane is served when the interactive one is empty."""
     bulk, interactive = request(2), request(2, lane="interactive")
@@ -54,7 +87,7 @@ def test_a_batch_holds_equal_options_only() -> None:
 
 def test_fill_tells_how_full_the_next_batch_is_and_since_when_it_waits() -> None:
     """What the pool needs to decide whether to wait for company."""
-    batcher = filled(request(2, now=5.0), request(9, FRENCH, now=1.0), request(1, now=3.0))
+    batcher = filled(request(2, now=5.0), request(9, FRENCH, now=6.0), request(1, now=3.0))
     assert batcher.fill(8) == (3, 3.0)
     assert batcher.fill(2) == (2, 3.0)
 

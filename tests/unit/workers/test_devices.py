@@ -6,7 +6,7 @@ import pytest
 from voicejobs_workers.devices import CPU, DEFAULT_FRACTION, place
 from voicejobs_workers.slots import Slot, plan_slots
 
-from voicejobs.accelerators import Device, find_devices, memory_in_use, sharing_service
+from voicejobs.accelerators import Device, driver_versions, find_devices, memory_in_use, sharing_service
 from voicejobs.errors import BadOption, DeviceRefused
 from voicejobs.settings import Settings
 
@@ -125,3 +125,17 @@ def test_the_sharing_service_shows_in_the_environment() -> None:
     assert sharing_service({"CUDA_MPS_PIPE_DIRECTORY": "/run/mps", "PATH": "/bin"}) == {
         "CUDA_MPS_PIPE_DIRECTORY": "/run/mps"
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |", ("550.54.15", "12.4")),
+        ("| NVIDIA-SMI 580.82.07    Driver Version: 580.82.07    CUDA Version: 13.0     |", ("580.82.07", "13.0")),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_b25_the_driver_tells_its_versions(said: str, expected: tuple[str, str]) -> None:
+    """The heading of nvidia-smi names the driver and the newest CUDA that it knows; without a driver there is none."""
+    assert driver_versions(lambda words: f"Mon Nov 30\n+---+\n{said}\n") == expected

@@ -1,6 +1,35 @@
-"""How much memory a process holds together with its children."""
+"""How much memory a process holds together with its children, and whether that is more than it may."""
 
+import os
 from pathlib import Path
+
+_MB = 1_000_000
+
+
+class MemoryGuard:
+    """Say whether this process and its children hold more memory than they may.
+
+    Whoever owns it calls `look` now and then, outside event loops: it reads files of every child. `reason` is free.
+
+    Args:
+        limit_bytes: proportional memory above which no further work is begun; 0 for no limit.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.reason = ""
+        """Why nothing is begun; empty where there is room."""
+
+    def look(self) -> str:
+        """Measure, and return the reason."""
+        held = tree_bytes(os.getpid()) if self.limit_bytes else 0
+        self.reason = (
+            f"this process and its children hold {held / _MB:.0f} MB, "
+            f"and may hold {self.limit_bytes / _MB:.0f} (VOICEJOBS_MAX_MEMORY_BYTES)"
+            if held > self.limit_bytes
+            else ""
+        )
+        return self.reason
 
 
 def tree_bytes(pid: int) -> int:

@@ -1,0 +1,252 @@
+"""Live captions for browsers: a WebSocket that takes sound and gives text while it comes.
+
+Nothing is recognised here: the voice engine of the installation does that, and this is its client. One stream of gRPC
+stands behind each socket, so that both give the same text for the same sound.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import cache
+from typing import Any, Literal
+
+from fastapi import APIRouter, WebSocket
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import HTTPConnection
+from starlette.websockets import WebSocketDisconnect, WebSocketState
+
+from voicejobs.api.access import Need, admit, public
+from voicejobs.api.context import Context, context_of, trace_id_of
+from voicejobs.api.problems import problem, status_of
+from voicejobs.errors import (
+    AccessDenied,
+    BadOption,
+    DeadlinePassed,
+    Internal,
+    NotServed,
+    QueueFull,
+    Transient,
+    VoicejobsError,
+)
+from voicejobs.rpc.client import AsyncVoiceClient, Target, pb
+
+router = APIRouter(tags=["live captions"])
+SCOPE = "jobs:write"
+PROTOCOL = "voicejobs.live"
+"""The protocol that is agreed on where a browser offers it beside its key."""
+FIRST_MESSAGE_S = 10.0
+LONGEST_TEXT = 16 * 1024
+SERVER_ERROR = 500
+_NORMAL, _POLICY, _INVALID, _FAILED, _LATER = 1000, 1008, 1007, 1011, 1013
+
+
+class Start(BaseModel):
+    """Be the first message: what comes, and what is wanted of it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["start"]
+    key: str = Field(default="", max_length=256, description="API key, where no header could carry it.")
+    audio_format: str = Field(default="pcm_s16le_16k", max_length=64)
+    language: str = Field(default="", max_length=32)
+    interim_results: bool = True
+    revise: bool = True
+    word_times: bool = True
+    vad_filter: bool = True
+    prompt: str = Field(default="", max_length=4096)
+    hotwords: str = Field(default="", max_length=4096)
+    end_silence: float | None = Field(default=None, ge=0, le=60)
+    partial_every: float | None = Field(default=None, ge=0, le=60)
+
+    def to_config(self) -> pb.StreamingConfig:
+        """Return the same for the voice engine."""
+        options = pb.RecognitionOptions(
+            word_times=self.word_times, initial_prompt=self.prompt, hotwords=self.hotwords, vad_filter=self.vad_filter
+        )
+        return pb.StreamingConfig(
+            audio_format=self.audio_format,
+            language=self.language,
+            interim_results=self.interim_results,
+            revise=self.revise,
+            options=options,
+            end_silence=self.end_silence,
+            partial_every=self.partial_every,
+        )
+
+
+class _Streams:
+    """Count the sockets of this process."""
+
+    open = 0
+
+
+@router.websocket("/api/v1/live", dependencies=[public()])
+async def live(socket: WebSocket) -> None:
+    """Serve one socket: `start` as JSON, then sound as binary messages, then `end`; results come as JSON.
+
+    The key stands in a header, in the protocols that are offered (`voicejobs.key.KEY`), or in the first message.
+    """
+    offered = socket.scope.get("subprotocols", ())
+    await socket.accept(subprotocol=PROTOCOL if PROTOCOL in offered else None)
+    try:
+        await _serve(socket, context_of(socket))
+    except VoicejobsError as error:
+        await _refuse(socket, error)
+    except WebSocketDisconnect:
+        pass
+
+
+async def _serve(socket: WebSocket, context: Context) -> None:
+    """Take the configuration, then let sound in and results out.
+
+    Raises:
+        VoicejobsError: the caller may not, the first message is none, or what the engine raised.
+        WebSocketDisconnect: the browser has left.
+    """
+    start = await _first_message(socket)
+    await _admit(socket, start.key)
+    if not context.settings.api_engine_url:
+        raise NotServed(
+            "This service has no voice engine for live captions",
+            hint="Start one (`voicejobs serve engine`), and name it with VOICEJOBS_API_ENGINE_URL.",
+        )
+    if _Streams.open >= context.settings.api_live_streams:
+        raise QueueFull(f"{_Streams.open} live captions are open, as many as may be", retry_after_s=2)
+    _Streams.open += 1
+    try:
+        await _pass_on(socket, context, start)
+    finally:
+        _Streams.open -= 1
+
+
+async def _pass_on(socket: WebSocket, context: Context, start: Start) -> None:
+    """Give the sound of a socket to the engine, and its results to the socket."""
+    client = _client(context.settings.api_engine_url, context.settings.api_engine_key)
+    sound = _Sound(socket, context.stopping)
+    results = client.stream(
+        start.to_config(), sound.pieces(), timeout_s=context.settings.api_live_s, trace_id=trace_id_of(socket)
+    )
+    try:
+        async for told in results:
+            if sound.is_gone:
+                return
+            await socket.send_text(json.dumps(result_of(told), ensure_ascii=False))
+    finally:
+        await results.aclose()
+    if sound.fault is not None:
+        raise sound.fault
+    if not sound.is_gone:
+        await socket.send_text('{"type": "done"}')
+        await socket.close(_NORMAL)
+
+
+@cache
+def _client(url: str, key: str) -> AsyncVoiceClient:
+    """Return the client of the engine, with channels that all sockets share."""
+    return AsyncVoiceClient(Target.of_url(url, key=key))
+
+
+async def _first_message(socket: WebSocket) -> Start:
+    """Return the configuration.
+
+    Raises:
+        BadOption: something else came.
+        DeadlinePassed: nothing came.
+    """
+    try:
+        async with asyncio.timeout(FIRST_MESSAGE_S):
+            text = await socket.receive_text()
+    except TimeoutError:
+        raise DeadlinePassed(f"no first message came within {FIRST_MESSAGE_S:g} s") from None
+    except KeyError:
+        raise BadOption("The first message is no text", hint='Send {"type": "start", ...}, then sound.') from None
+    if len(text) > LONGEST_TEXT:
+        raise BadOption(f"The first message has more than {LONGEST_TEXT} characters")
+    try:
+        return Start.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "message"
+        raise BadOption(f"{place}: {first['msg']}", hint="docs/openai.md shows it.", param=place) from None
+
+
+async def _admit(socket: WebSocket, key: str) -> None:
+    """Let a caller in by the key of a header or protocol, or else by that of its first message.
+
+    Raises:
+        KeyNeeded, ScopeMissing, RateLimited: it may not.
+    """
+    if key and "authorization" not in socket.headers:
+        socket.scope["headers"] = [*socket.scope["headers"], (b"authorization", b"Bearer " + key.encode("utf-8"))]
+    await admit(HTTPConnection(socket.scope), Need(SCOPE))
+
+
+class _Sound:
+    """Read the sound of a socket; what is wrong with it waits until the engine has been told that no more comes."""
+
+    def __init__(self, socket: WebSocket, stopping: asyncio.Event) -> None:
+        self._socket = socket
+        self._stopping = stopping
+        self.is_gone = False
+        self.fault: VoicejobsError | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield what comes, until `end`."""
+        while not self._stopping.is_set():
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                self.is_gone = True
+                return
+            data = message.get("bytes")
+            if data:
+                yield data
+            elif data is None and self._ends(message.get("text") or ""):
+                return
+
+    def _ends(self, text: str) -> bool:
+        """Tell whether a text says that no more sound comes; no other text does."""
+        with suppress(ValueError, RecursionError):
+            if json.loads(text[:LONGEST_TEXT]) == {"type": "end"}:
+                return True
+        self.fault = BadOption("A message after the first is neither sound nor end", hint='Send {"type": "end"}.')
+        return True
+
+
+def result_of(told: pb.StreamingRecognizeResponse) -> dict[str, Any]:
+    """Return a result as the browser gets it; times in seconds from the start of the stream."""
+    kind = "revised" if told.revised else "final" if told.is_final else "partial"
+    return {
+        "type": kind,
+        "segment_id": told.segment_id,
+        "text": told.text,
+        "start": round(told.start_time, 3),
+        "end": round(told.end_time, 3),
+        "stability": round(told.stability, 3),
+        "stable_words": told.stable_words,
+        "language": told.language or None,
+        "words": [
+            {
+                "word": word.word,
+                "start": round(word.start_time, 3),
+                "end": round(word.end_time, 3),
+                "probability": round(word.probability, 4) if word.HasField("probability") else None,
+                "leading_space": word.leading_space,
+            }
+            for word in told.words
+        ],
+    }
+
+
+async def _refuse(socket: WebSocket, error: VoicejobsError) -> None:
+    """Say what is wrong, and close."""
+    if socket.application_state != WebSocketState.CONNECTED or socket.client_state != WebSocketState.CONNECTED:
+        return
+    shown = Internal(error.message) if status_of(error) == SERVER_ERROR else error
+    _, body = problem(shown, trace_id=trace_id_of(socket))
+    code = _POLICY if isinstance(error, AccessDenied) else _LATER if isinstance(error, Transient) else _INVALID
+    if isinstance(error, (Internal, NotServed)):
+        code = _FAILED
+    with suppress(RuntimeError, WebSocketDisconnect):
+        await socket.send_text(json.dumps({"type": "error", "error": body["error"], "hint": body.get("hint")}))
+        await socket.close(code)

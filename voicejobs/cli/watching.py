@@ -1,0 +1,291 @@
+"""One run of `voicejobs watch`: look, take what has stood still, show what becomes of it, until somebody ends it."""
+
+import contextlib
+import os
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import click
+
+from voicejobs import __version__, queries
+from voicejobs.cli.broker import require_answer
+from voicejobs.cli.events import Events
+from voicejobs.cli.globals import current, current_settings
+from voicejobs.cli.inputs import RECORDINGS, Argument, Found, Search, find_inputs
+from voicejobs.cli.main import exit_code as code_of
+from voicejobs.cli.naming import Places
+from voicejobs.cli.outputs import ending, require_writable
+from voicejobs.cli.patterns import Pattern, parse_size
+from voicejobs.cli.progress import human_view
+from voicejobs.cli.recognising import Recognising
+from voicejobs.cli.report import Reporter, Summary
+from voicejobs.cli.running import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    Run,
+    Terminated,
+    exit_code,
+    interruptible,
+)
+from voicejobs.cli.settling import Settling, is_temporary
+from voicejobs.cli.store import opened
+from voicejobs.embedded.stack import Stack
+from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
+from voicejobs.models.parts import PullEvent
+from voicejobs.settings import Settings
+from voicejobs.store.blobs import BlobStore
+from voicejobs.store.database import Database
+from voicejobs.store.paths import display_name
+from voicejobs.submit import InputFile, Submission
+
+LOOK_S = 0.2
+"""Time between two looks at the rows while something is at work."""
+LOOK_SHARE = 10
+"""A look at the folder takes at most this part of the time: the longer it takes, the longer is the pause after it."""
+MOST_WAITING = 200
+"""Files that are taken before the first ones have ended: more would only make the rows of a huge folder at once."""
+FULL_PAUSE_S = 5.0
+
+
+def run(folder: Path, flags: dict[str, Any]) -> int:
+    """Watch until Ctrl-C or SIGTERM, or with `--once` to the end of what is there, and return the exit code.
+
+    Raises:
+        VoicejobsError: the whole run ended with it.
+    """
+    began = time.monotonic()
+    summary = Summary(output_dir=str(flags["output_dir"]))
+    reporter: Reporter = Events() if flags["as_json"] else human_view(current(), no_progress=flags["no_progress"])
+    with ExitStack() as cleanup:
+        cleanup.enter_context(interruptible())
+        cleanup.enter_context(reporter)
+        try:
+            _watch(_watched(folder), flags, reporter, summary, cleanup)
+            summary.exit_code = exit_code(summary)
+        except KeyboardInterrupt as interrupt:
+            is_term = isinstance(interrupt, Terminated)
+            summary.ended = "terminated" if is_term else "interrupted"
+            summary.exit_code = EXIT_TERMINATED if is_term else EXIT_INTERRUPTED
+        except VoicejobsError as error:
+            summary.ended, summary.exit_code = "error", code_of(error)
+            reporter.fail(error)
+            raise
+        finally:
+            summary.elapsed_s = time.monotonic() - began
+            reporter.summary(summary)
+    return summary.exit_code
+
+
+def _watched(folder: Path) -> str:
+    """Return the folder without links in its path, so that the output folder is known wherever it lies in it.
+
+    Raises:
+        NotFound, BadOption: there is none.
+    """
+    if not folder.exists():
+        raise NotFound(f"{display_name(folder)} is not there", hint="Make the folder first.")
+    if not folder.is_dir():
+        raise BadOption(f"{display_name(folder)} is no folder", hint="`voicejobs transcribe` takes single files.")
+    return str(folder.resolve())
+
+
+def _watch(root: str, flags: dict[str, Any], reporter: Reporter, summary: Summary, cleanup: ExitStack) -> None:
+    """Check what can be checked, begin, and go on."""
+    settings = current_settings()
+    errand = Recognising()
+    formats = errand.formats(flags)
+    out = flags["output_dir"]
+    require_writable(out)
+
+    def tell(event: PullEvent) -> None:
+        if event.text not in told:
+            told.add(event.text)
+            reporter.warn("fetching_model", f"{event.model}: {event.text}")
+
+    told: set[str] = set()
+    options = errand.options(settings, flags, formats, tell, fetch=True)
+    if settings.broker_url:
+        require_answer(settings.broker_url)
+    facts = {
+        "version": __version__, "dry_run": False, "files": 0, "output_dir": display_name(str(out)),
+        "formats": formats, **errand.facts(options), "watched": display_name(root),
+    }  # fmt: skip
+    reporter.start(facts)
+    for warning in errand.warnings(flags):
+        reporter.warn("option_without_effect", warning)
+    stack = cleanup.enter_context(Stack(settings))
+    database = cleanup.enter_context(opened(settings))
+    submission = _submission(settings, database, options, root, out)
+    places = Places.below(out, formats)
+    watcher = Watcher(
+        root, Run(stack, submission, reporter, summary), Inbox(_search(root, flags), _own(out, formats)), places,
+        Settling(flags["settle"]), flags["poll"],
+    )  # fmt: skip
+    if not current().quiet and not flags["as_json"]:
+        click.echo(f"Watching {display_name(root)}; Ctrl-C ends it", err=True)
+    try:
+        watcher.see_through(flags["settle"]) if flags["once"] else watcher.watch()
+    finally:
+        with contextlib.suppress(VoicejobsError):
+            submission.seal()
+        summary.batches = sorted({*summary.batches, *([submission.batch_id] if submission.batch_id else [])})
+        left = watcher.run.waiting
+        if left and not current().quiet and not flags["as_json"]:
+            click.echo(f"{left} at work; the same command goes on with them", err=True)
+
+
+def _submission(
+    settings: Settings, database: Database, options: Mapping[str, Mapping[str, Any]], root: str, out: Path
+) -> Submission:
+    """Return what takes the files in: once for all that lies below the output folder."""
+    return Submission(
+        database,
+        Recognising().pipeline({}),
+        options,
+        label=f"watch {display_name(Path(root).name)}",
+        max_queued_jobs=settings.max_queued_jobs,
+        once_below=os.path.abspath(out),  # noqa: PTH100 - as `Places` has it
+        blobs=BlobStore(settings.blobs_dir),
+    )
+
+
+def _search(root: str, flags: Mapping[str, Any]) -> Search:
+    """Return what to look for; the output folder is not entered where it lies in the watched one."""
+    out = str(flags["output_dir"].resolve())
+    return Search(
+        recursive=flags["recursive"],
+        include=tuple(Pattern(text, anywhere=True) for text in flags["include"]),
+        exclude=tuple(Pattern(text, anywhere=True) for text in flags["exclude"]),
+        min_size=parse_size(flags["min_size"]),
+        barred="" if out == root else out,
+        kind=RECORDINGS,
+    )
+
+
+def _own(out: Path, formats: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """Return where our outputs lie, and how they end."""
+    return f"{out.resolve()}{os.sep}", tuple(ending(name) for name in formats)
+
+
+@dataclass(slots=True)
+class Inbox:
+    """Look into the folder.
+
+    Args:
+        search: what is taken.
+        own: folder and endings of our own outputs, which are never taken.
+    """
+
+    search: Search
+    own: tuple[str, tuple[str, ...]]
+
+    def look(self, root: str) -> tuple[list[Found], list[VoicejobsError]]:
+        """Return what could be taken, and what could not be looked at."""
+        found = find_inputs([Argument(root, is_literal=True)], self.search).found
+        files = [one for one in found if one.error is None and not self._is_passed_over(one.path)]
+        return files, [one.error for one in found if one.error is not None]
+
+    def _is_passed_over(self, path: str) -> bool:
+        """Tell whether a file is one of our outputs, or its writer says by its name that it is not done."""
+        folder, endings = self.own
+        return is_temporary(os.path.basename(path)) or (path.startswith(folder) and path.endswith(endings))  # noqa: PTH119 - names stay as they are
+
+
+@dataclass(slots=True)
+class Watcher:
+    """Take files from a folder as they stand still, and follow their jobs.
+
+    Args:
+        root: the folder.
+        run: takes files in, and shows what becomes of them.
+        inbox: looks into the folder.
+        places: tells where outputs go.
+        settling: remembers what has been seen.
+        poll_s: seconds between two looks.
+    """
+
+    root: str
+    run: Run
+    inbox: Inbox
+    places: Places
+    settling: Settling
+    poll_s: float
+    _pending: deque[Found] = field(default_factory=deque)
+    _told: set[str] = field(default_factory=set)
+    _full_until: float = 0.0
+
+    def watch(self) -> None:
+        """Go on until an exception ends it."""
+        next_look = 0.0
+        while True:
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + self._look()
+            self._work()
+            busy = self.run.waiting or self._pending
+            time.sleep(min(LOOK_S, self.poll_s) if busy else max(0.01, next_look - time.monotonic()))
+
+    def see_through(self, settle_s: float) -> None:
+        """Look twice, and follow what has stood still in between to its end."""
+        self._look()
+        time.sleep(settle_s)
+        self._look()
+        if self.settling.moving:
+            count = self.settling.moving
+            files = "file is" if count == 1 else "files are"
+            self.run.reporter.warn("still_written", f"{count} {files} left aside: still being written")
+        while self._pending or self.run.waiting:
+            self._work()
+            time.sleep(LOOK_S)
+        self.run.rest()
+
+    def _look(self) -> float:
+        """Look into the folder once, and return the seconds until the next look."""
+        began = time.monotonic()
+        files, errors = self.inbox.look(self.root)
+        for error in errors:
+            if error.message not in self._told:
+                self.run.reporter.warn(error.code, error.message)
+        self._told = {error.message for error in errors}
+        # What cannot be looked at has not gone: only a whole look may forget files.
+        if not errors or files:
+            self._pending.extend(self.settling.ready(files, time.monotonic()))
+        took_s = time.monotonic() - began
+        return max(self.poll_s, took_s * (LOOK_SHARE - 1))
+
+    def _work(self) -> None:
+        """Take what waits here as far as there is room, and show what has ended."""
+        was_busy = self.run.waiting > 0
+        while self._pending and self.run.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
+            was_busy = True
+            if not self._take(self._pending[0]):
+                break
+            self._pending.popleft()
+        if self.run.waiting:
+            self.run.look()
+        if was_busy and not self.run.waiting and not self._pending:
+            self.run.rest()
+
+    def _take(self, one: Found) -> bool:
+        """Submit a file; False where the queue has no room for it now."""
+        try:
+            self.run.take([InputFile(one.path, one.relative, self._place(one))])
+        except QueueFull as error:
+            self.run.reporter.warn(error.code, error.message)
+            self._full_until = time.monotonic() + FULL_PAUSE_S
+            return False
+        return True
+
+    def _place(self, one: Found) -> str:
+        """Return where the outputs go: by the stem, or by the whole name where another file's outputs have the stem."""
+        database = self.run.submission.database
+        number = 1
+        place = self.places.of(one.relative)
+        while queries.sources_of(database, display_name(place)) - {one.path}:
+            place = self.places.of(f"{one.relative}{f'-{number}' if number > 1 else ''}.out")
+            number += 1
+        return place

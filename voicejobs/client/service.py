@@ -1,0 +1,232 @@
+"""A voicejobs service as its clients see it: requests that are tried again, and errors that are ours again."""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from voicejobs import __version__, errors
+from voicejobs.errors import AccessDenied, BadOption, Permanent, ServerUnreachable, VoicejobsError
+from voicejobs.settings import Settings
+
+if TYPE_CHECKING:
+    import httpx
+
+FIRST_WAIT_S = 3.0
+"""Time in which the first answer must come: a wrong address should not cost minutes."""
+LONGEST_PAUSE_S = 120.0
+FIRST_PAUSE_S = 0.25
+MOST_PAUSE_S = 8.0
+TIMEOUT_S = 60.0
+CONNECT_TIMEOUT_S = 5.0
+STREAM_SILENCE_S = 45.0
+"""A stream of events says something every 15 seconds; one that is silent for so long is dead."""
+RETRIED = frozenset((408, 425, 429, 500, 502, 503, 504))
+_UNAUTHORIZED, _FORBIDDEN, _BAD, _SERVER = 401, 403, 400, 500
+
+
+class Service:
+    """Talk to a service; use as a context manager.
+
+    The key goes into a header and nowhere else. All requests of one client bear one trace id, under which the logs of
+    the service tell the story of what it has submitted.
+
+    Args:
+        settings: address, key and patience.
+
+    Raises:
+        BadOption: no address is set, or it is none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        import httpx
+
+        self.url = settings.server_url.rstrip("/")
+        if not self.url:
+            raise BadOption("No service is named", hint="Give --server URL, or set VOICEJOBS_SERVER_URL.")
+        if not self.url.startswith(("http://", "https://")):
+            raise BadOption(f"{self.url!r} is no address of a service", hint="It begins with https:// or http://.")
+        self.trace_id = secrets.token_hex(16)
+        headers = {"user-agent": f"voicejobs/{__version__}"}
+        if settings.server_key:
+            headers["authorization"] = f"Bearer {settings.server_key}"
+        try:
+            self._http = httpx.Client(
+                base_url=self.url,
+                headers=headers,
+                timeout=httpx.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
+                verify=settings.server_ca_file or True,
+            )
+        except (OSError, ValueError, httpx.InvalidURL) as error:
+            raise BadOption(f"{self.url} cannot be used: {error}") from None
+        self._wait_s = settings.server_wait_s
+        self._has_answered = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self._http.close()
+
+    def get(self, path: str, **params: Any) -> Any:
+        """Return the JSON that a GET answers with."""
+        return self.send(
+            "GET", path, params={name: value for name, value in params.items() if value is not None}
+        ).json()
+
+    def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None) -> Any:
+        """Return the JSON that a POST of JSON answers with."""
+        return self.send("POST", path, json=body, headers=dict(headers or {})).json()
+
+    def pages(self, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+        """Yield the records of a list, page by page."""
+        while True:
+            page = self.get(path, **params)
+            yield from page["data"]
+            params["after"] = page.get("last_id")
+            if not page.get("has_more") or not params["after"]:
+                return
+
+    def send(self, method: str, path: str, **request: Any) -> "httpx.Response":
+        """Send a request until it is answered, and return the answer, whose body is there.
+
+        What is sent must be the same each time: JSON, bytes, or files of bytes. Retry-After is obeyed, up to two
+        minutes, within the time that the settings give.
+
+        Raises:
+            ServerUnreachable: there was no answer in time.
+            VoicejobsError: the service has refused; the error is that which it names.
+        """
+        import httpx
+
+        deadline = time.monotonic() + (self._wait_s if self._has_answered else min(FIRST_WAIT_S, self._wait_s))
+        pause_s = FIRST_PAUSE_S
+        headers = {**self._trace(), **request.pop("headers", {})}
+        while True:
+            wait_s = pause_s
+            try:
+                answer = self._http.request(method, path, headers=headers, **request)
+            except httpx.TransportError as error:
+                problem: VoicejobsError = self._unreachable(error)
+            else:
+                if answer.is_success or answer.status_code == httpx.codes.NOT_MODIFIED:
+                    self._has_answered = True
+                    return answer
+                problem = error_of(answer)
+                if answer.status_code not in RETRIED or answer.headers.get("x-should-retry") == "false":
+                    self._has_answered = True
+                    raise problem
+                wait_s = _retry_after_s(answer, pause_s)
+            if time.monotonic() + wait_s > deadline:
+                raise problem
+            time.sleep(wait_s)
+            pause_s = min(pause_s * 2, MOST_PAUSE_S)
+
+    def stream(self, path: str, *, last_id: str = "") -> Iterator["Event"]:
+        """Yield the events of one connection until it ends; whoever reads says where to go on the next time.
+
+        Raises:
+            ServerUnreachable: the connection cannot be made, or breaks.
+            VoicejobsError: the service has refused.
+        """
+        import httpx
+
+        headers = {**self._trace(), "accept": "text/event-stream"}
+        if last_id:
+            headers["last-event-id"] = last_id
+        timeout = httpx.Timeout(STREAM_SILENCE_S, connect=CONNECT_TIMEOUT_S)
+        try:
+            with self._http.stream("GET", path, headers=headers, timeout=timeout) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    raise error_of(answer)
+                self._has_answered = True
+                yield from parse_events(answer.iter_lines())
+        except httpx.TransportError as error:
+            raise self._unreachable(error) from None
+
+    def _trace(self) -> dict[str, str]:
+        """Return the headers that name the trace."""
+        return {"traceparent": f"00-{self.trace_id}-{secrets.token_hex(8)}-01"}
+
+    def _unreachable(self, error: Exception) -> ServerUnreachable:
+        """Return the error for a request without an answer."""
+        reason = str(error) or type(error).__name__
+        return ServerUnreachable(f"The service {self.url} does not answer: {reason}")
+
+
+class Event:
+    """Hold one event of a stream: its id, its type and its data as text."""
+
+    __slots__ = ("data", "id", "type")
+
+    def __init__(self, identity: str, kind: str, data: str) -> None:
+        self.id = identity
+        self.type = kind
+        self.data = data
+
+
+def parse_events(lines: Iterator[str]) -> Iterator[Event]:
+    """Yield the events that lines of `text/event-stream` hold; comments are passed over."""
+    identity, kind, data = "", "message", list[str]()
+    for line in lines:
+        if not line:
+            if data:
+                yield Event(identity, kind, "\n".join(data))
+            kind, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "id":
+            identity = value
+        elif name == "event":
+            kind = value
+        elif name == "data":
+            data.append(value)
+
+
+def error_of(answer: "httpx.Response") -> VoicejobsError:
+    """Return the error that an answer tells of: ours by its code, else one that its status means."""
+    status = answer.status_code
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    body = body if isinstance(body, dict) else {}
+    told = body.get("error") if isinstance(body.get("error"), dict) else {}
+    code = str(body.get("code") or told.get("code") or "")
+    message = str(body.get("detail") or told.get("message") or f"The service answers {status} {answer.reason_phrase}")
+    hint = str(body["hint"]) if body.get("hint") else None
+    kind = _by_code().get(code)
+    if kind is None:
+        return _by_status(status, message, hint)
+    return kind(message, hint=hint, status=status, request_id=answer.headers.get("x-request-id", ""))
+
+
+def _by_status(status: int, message: str, hint: str | None) -> VoicejobsError:
+    """Return an error for an answer that names none of ours: a proxy, or something else, may have given it."""
+    if status in {_UNAUTHORIZED, _FORBIDDEN}:
+        return AccessDenied(message, hint=hint or "Set VOICEJOBS_SERVER_KEY or VOICEJOBS_SERVER_KEY_FILE.")
+    if status in RETRIED or status >= _SERVER:
+        return ServerUnreachable(message, hint=hint)
+    return BadOption(message, hint=hint or "Check that --server names a voicejobs service.")
+
+
+def _by_code() -> dict[str, type[VoicejobsError]]:
+    """Return every error of ours by its code; those of the user's own command line keep to themselves."""
+    found: dict[str, type[VoicejobsError]] = {}
+    waiting: list[type[VoicejobsError]] = [Permanent, errors.Transient]
+    while waiting:
+        kind = waiting.pop()
+        found[kind.code] = kind
+        waiting.extend(kind.__subclasses__())
+    return found
+
+
+def _retry_after_s(answer: "httpx.Response", pause_s: float) -> float:
+    """Return how long to wait before the next try: as the service says, in seconds, else as we do anyway."""
+    try:
+        told_s = float(answer.headers.get("retry-after", ""))
+    except ValueError:
+        return pause_s
+    return min(max(told_s, 0.0), LONGEST_PAUSE_S)

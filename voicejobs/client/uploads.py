@@ -1,0 +1,198 @@
+"""Bring files to a service: in parts, each of which is sent once, also by the command that runs after a kill.
+
+What the service has is asked of the service. All that is remembered here, in the state folder, is under which id it
+knows a content: `uploads/<hash>.json`, by the address of the service and the SHA-256 of the content.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from voicejobs.client.service import Service
+from voicejobs.errors import InputChanged, NoSuchRecord, WrongState
+
+PART_BYTES = 8 << 20
+"""Smaller parts would cost a request each for little; of a larger one more is lost with the line."""
+PURPOSE = "user_data"
+MEDIA_TYPE = "application/octet-stream"
+LIFE_S = 30 * 86_400
+"""Time for which the service keeps a file by itself; jobs keep what they need."""
+MAX_NAME_CHARS = 200
+PENDING = "pending"
+
+Sent = Callable[[int], None]
+"""Called with the number of bytes that the service has got, or had, since the last call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Name a file that a service is to have: where it lies, what people call it, and what is in it."""
+
+    path: str
+    name: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Remember under which ids a service knows what was brought there.
+
+    Args:
+        folder: where the notes lie, one file each.
+        url: address of the service.
+    """
+
+    folder: Path
+    url: str
+
+    def read(self, digest: str) -> dict[str, Any]:
+        """Return what is known of a content; empty for nothing, or for a note that a kill has cut off."""
+        try:
+            found = json.loads(self._path(digest).read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def write(self, digest: str, **values: Any) -> None:
+        """Remember something of a content in place of what was known."""
+        path = self._path(digest)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
+        part.replace(path)
+
+    def forget(self, digest: str) -> None:
+        """Forget a content."""
+        self._path(digest).unlink(missing_ok=True)
+
+    def _path(self, digest: str) -> Path:
+        """Return the place of a note."""
+        return self.folder / f"{sha256(f'{self.url} {digest}'.encode()).hexdigest()[:32]}.json"
+
+
+def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda count: None) -> str:
+    """Return the id under which the service has the file, once it has it whole.
+
+    Raises:
+        InputChanged: the file is not what it was when it was hashed.
+        OSError: it cannot be read.
+        ServerUnreachable, VoicejobsError: as `Service.send` raises them.
+    """
+    known = notes.read(upload.sha256)
+    if "file" in known:
+        try:
+            service.get(f"/v1/files/{known['file']}")
+        except NoSuchRecord:
+            notes.forget(upload.sha256)
+        else:
+            sent(upload.size)
+            return str(known["file"])
+    if upload.size <= PART_BYTES:
+        file_id = _send_whole(service, upload)
+        sent(upload.size)
+    else:
+        file_id = _send_parts(service, notes, upload, sent)
+    notes.write(upload.sha256, file=file_id)
+    return file_id
+
+
+def _send_whole(service: Service, upload: Upload) -> str:
+    """Send a small file at once."""
+    data = Path(upload.path).read_bytes()
+    _demand_same(upload, sha256(data).hexdigest())
+    answer = service.send(
+        "POST",
+        "/v1/files",
+        data={"purpose": PURPOSE, "expires_after[anchor]": "created_at", "expires_after[seconds]": str(LIFE_S)},
+        files={"file": (_name(upload), data, MEDIA_TYPE)},
+    )
+    return str(answer.json()["id"])
+
+
+def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:
+    """Send a file part by part; parts that the service has from before are not sent."""
+    upload_id = _pending(service, notes, upload)
+    if not upload_id:
+        wish = {
+            "filename": _name(upload),
+            "purpose": PURPOSE,
+            "bytes": upload.size,
+            "mime_type": MEDIA_TYPE,
+            "expires_after": {"anchor": "created_at", "seconds": LIFE_S},
+        }
+        upload_id = str(service.post("/v1/uploads", wish)["id"])
+        notes.write(upload.sha256, upload=upload_id)
+    there = parts_there(service, upload_id)
+    whole = sha256()
+    part_ids = []
+    with Path(upload.path).open("rb") as file:
+        for data in _parts(file):
+            whole.update(data)
+            digest = sha256(data).hexdigest()
+            if digest not in there:
+                there[digest] = [_send_part(service, upload_id, data, digest)]
+            # Two parts of the same content are two parts: a name may stand only once.
+            part_ids.append(there[digest].pop())
+            if not there[digest]:
+                del there[digest]
+            sent(len(data))
+    _demand_same(upload, whole.hexdigest())
+    done = service.post(f"/v1/uploads/{upload_id}/complete", {"part_ids": part_ids})
+    return str(done["file"]["id"])
+
+
+def _name(upload: Upload) -> str:
+    """Return the name under which the service lists the file; the path that jobs are known by goes with the batch."""
+    return Path(upload.name).name[-MAX_NAME_CHARS:]
+
+
+def _pending(service: Service, notes: Notes, upload: Upload) -> str:
+    """Return the id of an upload of this content that was begun before and can be gone on with; empty for none."""
+    known = str(notes.read(upload.sha256).get("upload", ""))
+    if not known:
+        return ""
+    try:
+        found = service.get(f"/v1/uploads/{known}")
+    except (NoSuchRecord, WrongState):
+        return ""
+    return known if found["status"] == PENDING and found["bytes"] == upload.size else ""
+
+
+def parts_there(service: Service, upload_id: str) -> dict[str, list[str]]:
+    """Return the ids of the parts that a service has of an upload, by the SHA-256 of the part."""
+    found: dict[str, list[str]] = {}
+    for part in service.get(f"/v1/uploads/{upload_id}").get("parts", ()):
+        found.setdefault(part["sha256"], []).append(part["id"])
+    return found
+
+
+def _send_part(service: Service, upload_id: str, data: bytes, digest: str) -> str:
+    """Send one part, and return its id."""
+    answer = service.send(
+        "POST",
+        f"/v1/uploads/{upload_id}/parts",
+        data={"sha256": digest},
+        files={"data": ("part", data, MEDIA_TYPE)},
+    )
+    return str(answer.json()["id"])
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    """Yield a file in parts."""
+    while data := file.read(PART_BYTES):
+        yield data
+
+
+def _demand_same(upload: Upload, digest: str) -> None:
+    """Refuse a file that has changed.
+
+    Raises:
+        InputChanged: it has.
+    """
+    if digest != upload.sha256:
+        raise InputChanged(f"{upload.name} has changed while it was uploaded")

@@ -1,0 +1,166 @@
+"""What happened to watched jobs and batches, read in an order in which nothing can appear behind a reader.
+
+Triggers write the rows. On Postgres transactions commit in another order than they begin, so that rows count as final,
+and are shown, once every transaction up to theirs has ended; they are read in the order of (transaction, id). SQLite
+has one writer at a time, and ids decide.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, delete, func, literal_column, or_, select
+
+from voicejobs.errors import BadOption
+from voicejobs.store.database import now_s
+from voicejobs.store.schema import events
+
+PREFIX: Final = "evt_"
+ID_DIGITS: Final = 16
+_LAST: Final = (1 << 63) - 1
+_XMIN: Final[ColumnElement[int]] = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
+"""The oldest transaction under way: nothing below it can still appear."""
+_AGED: Final = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cursor:
+    """Say up to which event somebody has read; the least one is before all events."""
+
+    tx: int = 0
+    id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Tell that a job or a batch has come into a state; `type` is `job.succeeded`, `batch.completed` and the like."""
+
+    id: int
+    tx: int
+    tenant: str
+    type: str
+    batch_id: str
+    job_id: str | None
+    created_at: float
+
+    @property
+    def cursor(self) -> Cursor:
+        """Return the place right behind it."""
+        return Cursor(self.tx, self.id)
+
+    @property
+    def public_id(self) -> str:
+        """Return `evt_` and 16 hexadecimal digits."""
+        return f"{PREFIX}{self.id:0{ID_DIGITS}x}"
+
+    @property
+    def state(self) -> str:
+        """Return the state that the job or the batch has come into."""
+        return self.type.partition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Choose events: those of a tenant, and of a job or a batch of it; an empty name chooses all."""
+
+    tenant: str = ""
+    job_id: str = ""
+    batch_id: str = ""
+
+    def has(self, event: Event) -> bool:
+        """Tell whether an event is one of those."""
+        return (
+            (not self.tenant or event.tenant == self.tenant)
+            and (not self.job_id or event.job_id == self.job_id)
+            and (not self.batch_id or event.batch_id == self.batch_id)
+        )
+
+
+ALL: Final = Scope()
+
+
+def newest(connection: Connection) -> Cursor:
+    """Return the place behind all events that are final now."""
+    if connection.dialect.name == "postgresql":
+        return Cursor(int(connection.execute(select(_XMIN)).scalar_one()) - 1, _LAST)
+    return Cursor(0, int(connection.execute(select(func.coalesce(func.max(events.c.id), 0))).scalar_one()))
+
+
+def read(connection: Connection, after: Cursor, scope: Scope = ALL, *, limit: int = 500) -> list[Event]:
+    """Return the final events behind a place, in order, `limit` at most."""
+    query = (
+        select(
+            events.c.id,
+            events.c.tx,
+            events.c.tenant,
+            events.c.type,
+            events.c.batch_id,
+            events.c.job_id,
+            events.c.created_at,
+        )
+        .where(_behind())
+        .order_by(events.c.tx, events.c.id)
+        .limit(limit)
+    )
+    for column, wanted in (("tenant", scope.tenant), ("job_id", scope.job_id), ("batch_id", scope.batch_id)):
+        if wanted:
+            query = query.where(events.c[column] == wanted)
+    if connection.dialect.name == "postgresql":
+        query = query.where(events.c.tx < _XMIN)
+    return [Event(*row) for row in connection.execute(query, {"b_tx": after.tx, "b_id": after.id})]
+
+
+def _behind() -> ColumnElement[bool]:
+    """Tell which rows lie behind a place."""
+    tx, last = bindparam("b_tx", type_=BigInteger), bindparam("b_id", type_=BigInteger)
+    return and_(events.c.tx >= tx, or_(events.c.tx > tx, events.c.id > last))
+
+
+def place_of(connection: Connection, public_id: str) -> Cursor | None:
+    """Return the place right behind an event; None where it is not kept any more.
+
+    Raises:
+        BadOption: that is no id of an event.
+    """
+    number = number_of(public_id)
+    row = connection.execute(select(events.c.tx, events.c.id).where(events.c.id == number)).first()
+    return None if row is None else Cursor(row.tx, row.id)
+
+
+def number_of(public_id: str) -> int:
+    """Return the number in the id of an event.
+
+    Raises:
+        BadOption: that is no id of an event.
+    """
+    digits = public_id.removeprefix(PREFIX)
+    if digits == public_id or len(digits) != ID_DIGITS or not set(digits) <= set("0123456789abcdef"):
+        raise BadOption(f"{public_id!r} is no id of an event", hint="Send the last id that you have read, or none.")
+    number = int(digits, 16)
+    if number > _LAST:
+        raise BadOption(f"{public_id!r} is no id of an event", hint="Send the last id that you have read, or none.")
+    return number
+
+
+def newest_of(connection: Connection, scope: Scope, *, limit: int = 100) -> Sequence[Event]:
+    """Return the last events of a scope, in order."""
+    query = select(
+        events.c.id,
+        events.c.tx,
+        events.c.tenant,
+        events.c.type,
+        events.c.batch_id,
+        events.c.job_id,
+        events.c.created_at,
+    ).order_by(events.c.tx.desc(), events.c.id.desc())
+    for column, wanted in (("tenant", scope.tenant), ("job_id", scope.job_id), ("batch_id", scope.batch_id)):
+        if wanted:
+            query = query.where(events.c[column] == wanted)
+    if connection.dialect.name == "postgresql":
+        query = query.where(events.c.tx < _XMIN)
+    return [Event(*row) for row in connection.execute(query.limit(limit))][::-1]
+
+
+def forget(connection: Connection, *, older_than_s: float = _AGED) -> int:
+    """Remove events that are older than any reader needs; return how many."""
+    return int(connection.execute(delete(events).where(events.c.created_at < now_s() - older_than_s)).rowcount)
