@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 import boto3
@@ -43,7 +44,7 @@ class S3:
         return [one["Key"].removeprefix(start) for one in found.get("Contents", ())]
 
 
-def client(endpoint_url: str) -> "object":
+def client(endpoint_url: str) -> Any:
     """Return a client of the server."""
     return boto3.client(
         "s3", endpoint_url=endpoint_url, region_name=REGION, aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET
