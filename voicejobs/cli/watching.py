@@ -39,9 +39,9 @@ from voicejobs.embedded.stack import Stack
 from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
 from voicejobs.models.parts import PullEvent
 from voicejobs.settings import Settings
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
 from voicejobs.store.paths import display_name
+from voicejobs.store.remote_blobs import blob_store
 from voicejobs.submit import InputFile, Submission
 
 LOOK_S = 0.2
@@ -160,7 +160,7 @@ def _submission(
         label=f"watch {display_name(Path(root).name)}",
         max_queued_jobs=settings.max_queued_jobs,
         once_below=os.path.abspath(out),  # noqa: PTH100 - as `Places` has it
-        blobs=BlobStore(settings.blobs_dir),
+        blobs=blob_store(settings),
     )
 
 
