@@ -170,6 +170,25 @@ def test_settings_of_services_exist() -> None:
             assert variable.removesuffix("_FILE") in known, variable
 
 
+def test_files_that_are_mounted_exist() -> None:
+    """Each path of the tree that a service mounts is there, and is mounted read-only."""
+    mounted = [volume for one in services().values() for volume in one.get("volumes", ()) if volume.startswith("./")]
+    assert len(mounted) >= 3
+    for volume in mounted:
+        here, _, rest = volume.partition(":")
+        assert (ROOT / here).exists(), here
+        assert rest.endswith(":ro"), volume
+
+
+def test_prometheus_asks_the_api_with_its_key() -> None:
+    """It asks the service of the compose file, with the key that is mounted for it."""
+    found = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = found["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["api:8000"]}]
+    assert job["authorization"]["credentials_file"] == "/run/secrets/metrics_key"
+    assert "metrics_key" in services()["prometheus"]["secrets"]
+
+
 def test_workers_of_one_machine_see_the_same_memory() -> None:
     """Decoded audio may lie in shared memory: the worker of a card shares it with the one that decodes."""
     found = services()
