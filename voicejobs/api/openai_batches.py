@@ -76,7 +76,7 @@ class NewBatch(BaseModel):
     output_expires_after: OutputLifetime | None = None
 
 
-@router.post("/v1/batches", operation_id="create_batch", responses=responses(400, 404, 413, 415, 503))
+@router.post("/v1/batches", operation_id="create_openai_batch", responses=responses(400, 404, 413, 415, 503))
 async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id: TraceId) -> dict[str, Any]:
     """Begin a batch whose requests are the lines of an uploaded file.
 
@@ -93,7 +93,7 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     return await _shown(context, caller.tenant, batch_id)
 
 
-@router.get("/v1/batches", operation_id="list_batches", responses=responses(400))
+@router.get("/v1/batches", operation_id="list_openai_batches", responses=responses(400))
 async def list_batches(
     request: Request, response: Response, context: Here, caller: Reader, page: Page
 ) -> dict[str, Any]:
@@ -118,7 +118,7 @@ async def retrieve_batch(batch_id: str, context: Here, caller: Reader) -> dict[s
     return await _shown(context, caller.tenant, batch_id)
 
 
-@router.post("/v1/batches/{batch_id}/cancel", operation_id="cancel_batch", responses=responses(400, 404, 409))
+@router.post("/v1/batches/{batch_id}/cancel", operation_id="cancel_openai_batch", responses=responses(400, 404, 409))
 async def cancel_batch(batch_id: str, context: Here, caller: Writer) -> dict[str, Any]:
     """Cancel what a batch has not finished; its answers so far are kept."""
 
