@@ -20,6 +20,7 @@ from tests.servers.api import ApiServer
 from tests.servers.valkey import Valkey
 from voicejobs.store.schema import events, idempotency_keys, jobs
 
+pytestmark = pytest.mark.services
 FAKE = {"engine": "fake"}
 BROKER_DATABASE = 13
 MEGABYTE = 1 << 20
@@ -74,7 +75,6 @@ def read_until_killed(url: str, path: str, key: str, seen: list[tuple[str, str]]
         pass
 
 
-@pytest.mark.services
 def test_a_stream_goes_on_after_the_service_was_killed(
     valkey: Valkey, postgres_url: str, tmp_path: Path, recording: bytes
 ) -> None:
