@@ -37,6 +37,7 @@ SETTINGS = {
     "api_aliases": "whisper-1=fake,tts-1=fake_voice",
     "engine_processes": 1,
     "offline": 1,
+    "linger_s": 0.2,
 }
 
 
@@ -45,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     shutil.rmtree(REPORTS, ignore_errors=True)
     REPORTS.mkdir(parents=True)
     with (
-        tempfile.TemporaryDirectory(prefix="vj-fuzz-") as name,
+        tempfile.TemporaryDirectory(prefix="vj-fuzz-", ignore_cleanup_errors=True) as name,
         ApiServer(Path(name), "", "--grace", "1", **SETTINGS) as server,
     ):
         key = server.key("fuzz")
@@ -55,6 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
         with server.client(key) as client:
             alive = client.get("/api/v1/limits").status_code
         shutil.copy(server.log_path, REPORTS / "api.log")
+    if not (REPORTS / "run.ndjson").exists():
+        print("schemathesis did not run", file=sys.stderr)
+        return 1
     asked = answers(REPORTS / "run.ndjson")
     statuses = Counter(status for _, status in asked.elements())
     print(f"{asked.total()} answers: " + ", ".join(f"{count} {code}" for code, count in sorted(statuses.items())))
@@ -99,7 +103,7 @@ def command(arguments: argparse.Namespace, url: str, key: str) -> list[str]:
         *("--checks", ",".join(CHECKS), "--phases", PHASES, "--max-time", str(max(int(arguments.minutes * 60), 1))),
         *("--request-timeout", str(REQUEST_TIMEOUT_S), "--workers", str(arguments.workers)),
         *("--continue-on-failure", "--no-color", "--suppress-health-check", "all", "--warnings", "off"),
-        *("--generation-database", "none", "--output-truncate", "true"),
+        *("--output-truncate", "true"),
         *("--report", "ndjson", "--report-ndjson-path", str(REPORTS / "run.ndjson")),
     ]
     for operation in SELF_HARM:
@@ -108,7 +112,9 @@ def command(arguments: argparse.Namespace, url: str, key: str) -> list[str]:
         words += ["--include-path-regex", arguments.only]
     if arguments.steady:
         words += ["--generation-deterministic", "--no-shrink"]
-    elif arguments.seed is not None:
+    else:
+        words += ["--generation-database", "none"]
+    if arguments.seed is not None:
         words += ["--seed", str(arguments.seed)]
     return words
 
