@@ -126,7 +126,9 @@ def requests(client: httpx.Client, bench: Bench) -> dict[str, Callable[[], httpx
     bench.wait_ended(job)
     artifact = client.get(f"/api/v1/jobs/{job}").json()["artifacts"][0]["id"]
     large = io.BytesIO(bytes(20 << 20))
-    items = json.dumps({"defaults": {"engine": "fake"}, "items": [{"source": {"file_id": file}} for _ in range(10_000)]})
+    items = json.dumps(
+        {"defaults": {"engine": "fake"}, "items": [{"source": {"file_id": file}} for _ in range(10_000)]}
+    )
     got = {
         path: lambda path=path: client.get(path)
         for path in (
@@ -138,7 +140,9 @@ def requests(client: httpx.Client, bench: Bench) -> dict[str, Callable[[], httpx
         )
     }  # fmt: skip
     posted: dict[str, Callable[[], httpx.Response]] = {
-        "20 MB": lambda: client.post("/v1/files", files={"file": ("b", large.getvalue())}, data={"purpose": "user_data"}),
+        "20 MB": lambda: client.post(
+            "/v1/files", files={"file": ("b", large.getvalue())}, data={"purpose": "user_data"}
+        ),
         "a job": lambda: client.post("/api/v1/jobs", json={**source, "force": True}),
         "a job with its file": lambda: client.post(
             "/api/v1/jobs/upload", data={"engine": "fake"}, files={"file": ("c.wav", sound)}
