@@ -77,7 +77,7 @@ def _engines(context: Context) -> list[dict[str, Any]]:
 def queue_depths(connection: Connection) -> dict[str, dict[str, int]]:
     """Return how many step runs of jobs at the workers wait and run, by queue, in the whole installation."""
     depths: dict[str, dict[str, int]] = {}
-    # By the partial indexes of jobs at the workers and of running steps: it costs the same however much is in the store.
+    # By the partial indexes of what is at the workers: it costs the same however much is in the store.
     waiting = (
         select(step_runs.c.queue, func.count().label("runs"))
         .join(jobs, jobs.c.id == step_runs.c.job_id)
