@@ -39,7 +39,7 @@ class Monitor:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     async def beat(self) -> None:
-        """Run on the loop and show that it turns; tell of computing between two beats, which may keep out all threads."""
+        """Run on the loop and show that it turns; computing between two beats may have kept out all threads."""
         self._thread_id = threading.get_ident()
         self.beaten = time.monotonic()
         self._thread.start()
@@ -136,7 +136,8 @@ def requests(client: httpx.Client, bench: Bench) -> dict[str, Callable[[], httpx
             f"/api/v1/jobs/{job}/attempts", f"/api/v1/jobs/{job}/events", f"/api/v1/jobs/{job}/transcript.srt",
             f"/api/v1/jobs/{job}/transcript.docx", f"/api/v1/jobs/{job}/transcript.TextGrid", "/api/v1/batches",
             f"/api/v1/artifacts/{artifact}/content", "/api/v1/engines", "/api/v1/voices", "/api/v1/pipelines",
-            "/api/v1/usage", "/api/v1/limits", "/api/v1/webhooks", "/v1/models", "/v1/files", f"/v1/files/{file}/content",
+            "/api/v1/usage", "/api/v1/limits", "/api/v1/webhooks", "/v1/models", "/v1/files",
+            f"/v1/files/{file}/content",
         )
     }  # fmt: skip
     posted: dict[str, Callable[[], httpx.Response]] = {
