@@ -169,7 +169,9 @@ def _listener(options: ApiOptions) -> socket.socket:
     """
     host = options.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio's own loop asks for it before it sets TCP_NODELAY on a connection; without
+    # that an answer whose head and body are sent apart takes 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, options.port))
