@@ -120,6 +120,26 @@ def test_decoded_audio_is_shared_and_goes_with_its_job(here: RemoteBlobStore, th
     assert here.jobs_in_scratch(older_than_s=-1.0) == {"job_1", "job_2"}, "its own folder is its own to sweep"
 
 
+def test_a_store_that_is_away_does_not_undo_the_end_of_a_job(
+    here: RemoteBlobStore, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoded audio that cannot be removed now is left to whoever sweeps; nothing is raised after the last commit."""
+    path = here.scratch / "job_1.1-0.s16le"
+    path.write_bytes(b"1234")
+    here.share_scratch(str(path))
+
+    def refuse(*names: str) -> None:
+        raise BlobsRefused("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here.remote, "remove", refuse)
+        here.remove_scratch("job_1")
+    assert not path.exists()
+    assert here.jobs_in_scratch(older_than_s=0.0) == {"job_1"}
+    here.remove_scratch("job_1")
+    assert s3.names() == []
+
+
 def test_the_cache_stays_small(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above its limit the cache loses what was not asked for longest, and never what was used a moment ago."""
     blobs = machine(s3, tmp_path / "small", blobs_cache_bytes=250_000)
