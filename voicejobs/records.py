@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, text
 
 from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.errors import NoSuchRecord, Permanent, error_from_json
 from voicejobs.pipelines.pipeline import pipeline
-from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
+from voicejobs.store.schema import TOGETHER, artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
 
 SINGLE: Final = "single"
@@ -365,7 +365,7 @@ def artifact_of(connection: Connection, tenant: str, artifact_id: str) -> Any:
 
 def select_batches(tenant: str) -> Select[Any]:
     """Return the query of the batches of a tenant, those left out that hold one job which was submitted alone."""
-    return select(batches).where(batches.c.tenant == tenant, batches.c.kind != SINGLE)
+    return select(batches).where(batches.c.tenant == tenant, text(TOGETHER))
 
 
 def batch_of(connection: Connection, tenant: str, batch_id: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import numpy as np
 import soundfile as sf
 from benchmarks.recordings import speech
 from benchmarks.report import finish, print_table
-from loading import suite
+from loading import service, suite
 from loading.clients import GrpcClient, GrpcOptions, RestClient, RestOptions, sounds
 from loading.openloop import Schedule, drive
 from loading.watching import Watch
@@ -22,7 +22,8 @@ def run(arguments: argparse.Namespace) -> int:
         ValueError: an option is out of its bounds.
     """
     given = {name: str(value) for name, value in vars(arguments).items() if name not in {"key_file", "json"}}
-    found = suite.run(arguments) if arguments.command == "voice-engine" else asyncio.run(_one(arguments))
+    whole = {"voice-engine": suite.run, "rest-upload": service.run_upload, "rest-service": service.run_polls}
+    found = whole[arguments.command](arguments) if arguments.command in whole else asyncio.run(_one(arguments))
     return finish(f"load-{arguments.command}", {"options": given, **found}, arguments.json)
 
 

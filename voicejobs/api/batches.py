@@ -15,7 +15,7 @@ from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, accepted, once, wire
 from voicejobs.api.archive import Archive
 from voicejobs.api.bodies import takes_up_to
-from voicejobs.api.bodies_native import MAX_MANIFEST_BYTES, BatchIn, items_of, parse, read_items
+from voicejobs.api.bodies_native import MAX_MANIFEST_BYTES, BatchIn, items_of, parse, read_items, whole_schema
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
@@ -50,7 +50,7 @@ def batch_path(batch_id: str) -> str:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": BatchIn.model_json_schema(mode="validation")}},
+            "content": {"application/json": {"schema": whole_schema(BatchIn)}},
         }
     },
 )

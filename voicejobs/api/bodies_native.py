@@ -218,9 +218,27 @@ def job_of_form(fields: Sequence[tuple[str, str]]) -> JobIn:
         raise invalid_request(faults) from None
 
 
+def whole_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a body without references, so that it can stand anywhere in another document."""
+    schema = model.model_json_schema(mode="validation")
+    parts = schema.pop("$defs", {})
+
+    def placed(node: Any) -> Any:
+        if isinstance(node, list):
+            return [placed(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        name = str(node.get("$ref", "")).rpartition("/")[2]
+        rest = {key: placed(value) for key, value in node.items() if key != "$ref"}
+        return {**placed(parts[name]), **rest} if name else rest
+
+    found: dict[str, Any] = placed(schema)
+    return found
+
+
 def form_schema() -> dict[str, Any]:
     """Return the schema of the form that `job_of_form` reads."""
-    whole = JobIn.model_json_schema(mode="validation")
+    whole = whole_schema(JobIn)
     properties = {name: one for name, one in whole["properties"].items() if name != "source"}
     for name in _OBJECTS:
         properties[name] = {"type": "string", "description": f"JSON: {properties[name].get('description', '')}"}

@@ -34,7 +34,7 @@ from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
 from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
+from voicejobs.intake import Intake, Item, Source, Terms, Wish, check_metadata, naming, options_of, submit_many
 from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
 from voicejobs.store.schema import batches
@@ -76,7 +76,7 @@ class NewBatch(BaseModel):
     output_expires_after: OutputLifetime | None = None
 
 
-@router.post("/v1/batches", operation_id="create_batch", responses=responses(400, 404, 413, 415, 503))
+@router.post("/v1/batches", operation_id="create_openai_batch", responses=responses(400, 404, 413, 415, 503))
 async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id: TraceId) -> dict[str, Any]:
     """Begin a batch whose requests are the lines of an uploaded file.
 
@@ -93,7 +93,7 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     return await _shown(context, caller.tenant, batch_id)
 
 
-@router.get("/v1/batches", operation_id="list_batches", responses=responses(400))
+@router.get("/v1/batches", operation_id="list_openai_batches", responses=responses(400))
 async def list_batches(
     request: Request, response: Response, context: Here, caller: Reader, page: Page
 ) -> dict[str, Any]:
@@ -118,7 +118,7 @@ async def retrieve_batch(batch_id: str, context: Here, caller: Reader) -> dict[s
     return await _shown(context, caller.tenant, batch_id)
 
 
-@router.post("/v1/batches/{batch_id}/cancel", operation_id="cancel_batch", responses=responses(400, 404, 409))
+@router.post("/v1/batches/{batch_id}/cancel", operation_id="cancel_openai_batch", responses=responses(400, 404, 409))
 async def cancel_batch(batch_id: str, context: Here, caller: Writer) -> dict[str, Any]:
     """Cancel what a batch has not finished; its answers so far are kept."""
 
@@ -199,9 +199,10 @@ def _create(intake: Intake, order: Order) -> str:
         raise TooLarge(f"The file of a batch has at most {settings.api_batch_bytes} bytes", param="input_file_id")
     items: list[Item] = []
     bad: list[BadLine] = []
+    reader = _Reader(intake, order.endpoint)
     with intake.blobs.open_raw(file.sha256) as lines:
         for line in read_lines(lines, order.endpoint, most=settings.api_batch_lines, longest_bytes=LONGEST_LINE_BYTES):
-            found = line if isinstance(line, BadLine) else _item_of(intake, line, order.endpoint)
+            found = line if isinstance(line, BadLine) else reader.item(line)
             if isinstance(found, Item):
                 items.append(found)
                 continue
@@ -231,59 +232,74 @@ def _with(order: Order, bad: list[BadLine]) -> Order:
     )
 
 
-def _item_of(intake: Intake, line: Line, endpoint: str) -> Item | BadLine:
-    """Return what a line asks for, all of it checked, or what is wrong with it."""
-    try:
-        with in_their_words():
-            item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
-            options_of(intake.settings, item.wish)
-    except VoicejobsError as error:
-        return BadLine.of(line, error)
-    return item
+class _Reader:
+    """Read what lines ask for; what many lines have in common is looked at once."""
 
+    def __init__(self, intake: Intake, endpoint: str) -> None:
+        self._intake = intake
+        self._endpoint = endpoint
+        self._files: set[str] = set()
+        self._wishes: set[str] = set()
 
-def _spoken_item(intake: Intake, line: Line) -> Item:
-    """Return the item of a text that is to be spoken."""
-    wish = speech_wish(line.body, intake.settings.api_speech_chars)
-    if wish.stream:
-        raise BadOption("stream_format sse makes no sense in a batch", param="stream_format")
-    _, wanted = speech_request(intake.settings, wish)
-    return Item(wanted, Source(text=wish.text, name=line.custom_id), {KEY: {"custom_id": line.custom_id}})
+    def item(self, line: Line) -> Item | BadLine:
+        """Return what a line asks for, all of it checked, or what is wrong with it."""
+        try:
+            with in_their_words():
+                item = self._spoken(line) if self._endpoint == SPEECH else self._heard(line)
+                self._check(item.wish)
+        except VoicejobsError as error:
+            return BadLine.of(line, error)
+        return item
 
+    def _check(self, wish: Wish) -> None:
+        """Refuse a wish that cannot be."""
+        key = repr((wish.task, wish.engine, wish.model, sorted(wish.options.items()), wish.formats))
+        if key not in self._wishes:
+            options_of(self._intake.settings, wish)
+            self._wishes.add(key)
 
-def _heard_item(intake: Intake, line: Line, endpoint: str) -> Item:
-    """Return the item of a recording that is to be heard."""
-    given = [name for name in _SOURCES if line.body.get(name) is not None]
-    if len(given) != 1:
-        raise BadOption(
-            "The body must have one of file_id, url and input_audio", param=given[0] if given else "file_id"
-        )
-    fields = {name: value for name, value in line.body.items() if name not in _SOURCES}
-    wish = transcription_wish(fields, "translate" if endpoint == TRANSLATIONS else "transcribe")
-    if wish.stream:
-        raise BadOption("stream makes no sense in a batch", param="stream")
-    _, wanted = transcription_request(intake.settings, wish)
-    source = _source_of(intake, given[0], line.body[given[0]])
-    return Item(wanted, source, {KEY: {"custom_id": line.custom_id, **wish.to_json()}})
+    def _spoken(self, line: Line) -> Item:
+        """Return the item of a text that is to be spoken."""
+        settings = self._intake.settings
+        wish = speech_wish(line.body, settings.api_speech_chars)
+        if wish.stream:
+            raise BadOption("stream_format sse makes no sense in a batch", param="stream_format")
+        _, wanted = speech_request(settings, wish)
+        return Item(wanted, Source(text=wish.text, name=line.custom_id), {KEY: {"custom_id": line.custom_id}})
 
+    def _heard(self, line: Line) -> Item:
+        """Return the item of a recording that is to be heard."""
+        given = [name for name in _SOURCES if line.body.get(name) is not None]
+        if len(given) != 1:
+            raise BadOption(
+                "The body must have one of file_id, url and input_audio", param=given[0] if given else "file_id"
+            )
+        fields = {name: value for name, value in line.body.items() if name not in _SOURCES}
+        wish = transcription_wish(fields, "translate" if self._endpoint == TRANSLATIONS else "transcribe")
+        if wish.stream:
+            raise BadOption("stream makes no sense in a batch", param="stream")
+        _, wanted = transcription_request(self._intake.settings, wish)
+        source = self._source(given[0], line.body[given[0]])
+        return Item(wanted, source, {KEY: {"custom_id": line.custom_id, **wish.to_json()}})
 
-def _source_of(intake: Intake, kind: str, value: Any) -> Source:
-    """Return the recording of a line.
+    def _source(self, kind: str, value: Any) -> Source:
+        """Return the recording of a line.
 
-    Raises:
-        BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
-    """
-    if kind == "input_audio":
-        return _inline_source(intake, value)
-    if not isinstance(value, str) or not value:
-        raise BadOption(f"{kind} is no text", param=kind)
-    if kind == "file_id":
+        Raises:
+            BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
+        """
+        if kind == "input_audio":
+            return _inline_source(self._intake, value)
+        if not isinstance(value, str) or not value:
+            raise BadOption(f"{kind} is no text", param=kind)
         with naming(kind):
-            file = files.get_file(intake.database, intake.tenant, value)
-        return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
-    with naming(kind):
-        url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch
-    return Source(url=value)
+            if kind == "url":
+                url_source(self._intake.settings, value)
+                return Source(url=value)
+            if value not in self._files:
+                files.get_file(self._intake.database, self._intake.tenant, value)
+                self._files.add(value)
+        return Source(file_id=value)
 
 
 def _inline_source(intake: Intake, value: Any) -> Source:

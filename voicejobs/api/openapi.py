@@ -22,6 +22,7 @@ _OF_ALL = (400, 421, 429, 500, 503)
 _OF_CALLERS = (401, 403)
 _OF_BODIES = (408, 413, 415)
 _WITH_RETRY = frozenset({429, 503})
+_EVENTS = "text/event-stream"
 _REF_OF_FASTAPI = "#/components/schemas/HTTPValidationError"
 _DESCRIPTION = (
     "Speech recognition and synthesis in bulk. `/v1` is what clients of OpenAI expect, `/api/v1` is native; both show "
@@ -101,6 +102,7 @@ def described(app: FastAPI) -> dict[str, Any]:
         for name in ("HTTPValidationError", "ValidationError"):
             schemas.pop(name, None)
         schemas["Problem"] = dict(PROBLEM)
+        _lift_definitions(whole["paths"], schemas)
         components["schemas"] = dict(sorted(schemas.items()))
         components["responses"] = _problem_responses(whole)
         components["securitySchemes"] = {
@@ -154,7 +156,27 @@ def _complete(operation: dict[str, Any], need: Need, path: str) -> None:
     for status in {*(str(one) for one in statuses), *answers}:
         if status not in answers or (status.isdigit() and answers[status] == responses(int(status))[int(status)]):
             answers[status] = {"$ref": f"#/components/responses/Problem{status}"}
+    for answer in answers.values():
+        # A stream of events has no schema as a whole, whatever a framework takes its text for.
+        answer.get("content", {}).get(_EVENTS, {}).pop("schema", None)
     operation["responses"] = dict(sorted(answers.items()))
+
+
+def _lift_definitions(value: Any, schemas: dict[str, Any]) -> None:
+    """Move the definitions that a schema brings (`$defs`) to those of the whole, where references look for them."""
+    if isinstance(value, list):
+        for one in value:
+            _lift_definitions(one, schemas)
+    if not isinstance(value, dict):
+        return
+    for name, definition in value.pop("$defs", {}).items():
+        _lift_definitions(definition, schemas)
+        schemas.setdefault(name, definition)
+    reference = value.get("$ref")
+    if isinstance(reference, str):
+        value["$ref"] = reference.replace("#/$defs/", "#/components/schemas/")
+    for one in value.values():
+        _lift_definitions(one, schemas)
 
 
 def _problem_responses(whole: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +242,8 @@ def _section(path: str, method: str, operation: Mapping[str, Any]) -> str:
     ]
     cells = "".join(f"<tr><th>{escape(str(name))}</th><td>{escape(str(text))}</td></tr>" for name, text in rows)
     name = f"<code>{method.upper()} {escape(path)}</code> {escape(operation.get('summary', ''))}"
-    return f"<details><summary>{name}</summary><p>{escape(operation.get('description', ''))}</p><table>{cells}</table></details>"
+    text = escape(operation.get("description", ""))
+    return f"<details><summary>{name}</summary><p>{text}</p><table>{cells}</table></details>"
 
 
 _STYLE = (

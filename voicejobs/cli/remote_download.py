@@ -95,7 +95,7 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
     kinds = {artifact["kind"] for artifact in job.get("artifacts", ())}
     if kinds & {"transcript", "captions"} or not kinds:
         for name in wish.formats:
-            answer = service.send("GET", f"/api/v1/jobs/{job['id']}/transcript.{name}", params=_query(wish.render))
+            answer = service.send("GET", f"/api/v1/jobs/{job['id']}/transcript.{name}", params=query_of(wish.render))
             made[Path(f"{stem}{extension(name)}")] = answer.content
     for artifact in job.get("artifacts", ()):
         if artifact["kind"] == SOUND:
@@ -114,7 +114,7 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
             outcome.files.append(str(path))
 
 
-def _query(render: Mapping[str, Any]) -> dict[str, str]:
+def query_of(render: Mapping[str, Any]) -> dict[str, str]:
     """Return options of rendering as the service takes them in an address."""
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -79,7 +79,7 @@ def read_until_killed(url: str, path: str, key: str, seen: list[tuple[str, str]]
 def test_a_stream_goes_on_after_the_service_was_killed(
     request: pytest.FixtureRequest, valkey: Valkey, tmp_path: Path, recording: bytes, store: str
 ) -> None:
-    """After kill -9 in the middle of a stream, the reader comes back with its last id and misses and doubles nothing."""
+    """After kill -9 in the middle of a stream, its reader comes back and misses and doubles nothing."""
     more: dict[str, Any] = {"database_url": request.getfixturevalue("postgres_url")} if store == "postgres" else {}
     broker = valkey.broker_url(BROKER_DATABASE)
     with ApiServer(tmp_path / "api", broker, fake_cost_window_s=0.15, **more) as api, worker(api):
@@ -148,7 +148,7 @@ def test_a_request_is_done_whole_or_not_at_all(valkey: Valkey, tmp_path: Path) -
         assert counts == [len(names)] * 3
 
 
-def test_a_large_upload_leaves_the_memory_flat(idle: ApiServer) -> None:
+def test_a11_a_large_upload_leaves_the_memory_flat(idle: ApiServer) -> None:
     """A recording of 200 MB that is sent with its job makes the service grow by less than 20 MB."""
     boundary = "x" * 20
     head = f'--{boundary}\r\ncontent-disposition: form-data; name="engine"\r\n\r\nfake\r\n'

@@ -103,7 +103,7 @@ def test_every_answer_has_the_headers(api: ApiServer, admin: httpx.Client) -> No
 def test_every_error_is_a_problem(
     admin: httpx.Client, method: str, path: str, body: bytes | None, status: int, code: str
 ) -> None:
-    """Errors of routes, of the framework and of the parser have one form, with the member that OpenAI's clients read."""
+    """Errors of routes, framework and parser have one form, with the member that OpenAI's clients read."""
     headers = {"content-type": "application/json"} if body is not None else {}
     answer = admin.request(method, path, content=body, headers=headers)
     assert (answer.status_code, answer.json()["code"]) == (status, code)

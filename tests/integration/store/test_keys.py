@@ -93,41 +93,26 @@ def test_the_last_use_is_written_once_a_minute(database: Database) -> None:
 
 def _job(database: Database, number: int, tenant: str, *, audio_s: float, watched: int = 1) -> None:
     """Insert a job that waits."""
+    shared = {"tenant": tenant, "watched": watched, "created_at": 1000.0 + number, "options": "{}"}
+    batch = {"id": f"batch_{number}", "lane": "bulk", "state": "open", "label": ""}
+    job = {
+        "id": f"job_{number}",
+        "batch_id": batch["id"],
+        "seq": 0,
+        "priority": 0,
+        "pipeline": "transcribe",
+        "pipeline_version": 1,
+        "source": "{}",
+        "source_name": "a",
+        "target": "",
+        "cost_order": 0,
+        "state": "queued",
+        "trace_id": "t",
+        "audio_s": audio_s,
+    }
     with database.begin() as connection:
-        times = {"created_at": 1000.0 + number}
-        connection.execute(
-            insert(batches).values(
-                id=f"batch_{number}",
-                tenant=tenant,
-                lane="bulk",
-                state="open",
-                label="",
-                options="{}",
-                watched=watched,
-                **times,
-            )  # fmt: skip
-        )
-        connection.execute(
-            insert(jobs).values(
-                id=f"job_{number}",
-                batch_id=f"batch_{number}",
-                seq=0,
-                tenant=tenant,
-                priority=0,
-                pipeline="transcribe",
-                pipeline_version=1,
-                options="{}",
-                source="{}",
-                source_name="a",
-                target="",
-                cost_order=0,
-                state="queued",
-                trace_id="t",
-                audio_s=audio_s,
-                watched=watched,
-                **times,
-            )  # fmt: skip
-        )
+        connection.execute(insert(batches).values(**batch, **shared))
+        connection.execute(insert(jobs).values(**job, **shared))
 
 
 def test_a_tenant_has_its_quota(database: Database) -> None:
