@@ -71,9 +71,10 @@ def ping(broker_url: str) -> None:
     from kombu.exceptions import OperationalError  # noqa: PLC0415
 
     with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
+        away: Any = (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
         try:
             _client(connection).ping()
-        except (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError) as error:
+        except away as error:
             raise BrokerUnavailable(f"The broker does not answer: {error}") from error
 
 

@@ -298,7 +298,8 @@ class Guarded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take data; where a request begins on a connection that had others, wait for the rest of its headers."""
         super().data_received(data)
-        is_between = self.cycle is not None and self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, which uvicorn's annotation does not say
+        is_between = cycle is not None and cycle.response_complete
         if is_between and (self._waiting is None or self._before is not self.cycle):
             self._wait()
 

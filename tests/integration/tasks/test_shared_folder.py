@@ -1,5 +1,7 @@
 """Workers with state folders of their own and one folder of blobs: no shard misses what another worker decoded."""
 
+from typing import Any
+
 from voicejobs_workers.slots import Slot
 
 from tests.bench import Bench
@@ -11,7 +13,7 @@ SLOT = Slot("cpu", "cpu", window_jobs=8, threads=2, queues=QUEUE_CLASSES)
 def test_short_channels_are_read_by_either_worker(bench: Bench) -> None:
     """What forks is not kept in the memory of one machine, however short it is."""
     ids = bench.submit(*(bench.stereo_recording(f"{number}.wav", 4) for number in range(5)), channels="split")
-    shared = {"blobs_url": bench.folder / "nfs", "fake_cost_base_s": 0.1}
+    shared: dict[str, Any] = {"blobs_url": bench.folder / "nfs", "fake_cost_base_s": 0.1}
     for name in ("machine-a", "machine-b"):
         bench.start_worker("--slot", SLOT.dump(), state_dir=bench.folder / name, **shared)
     assert set(bench.wait_ended(*ids).values()) == {"succeeded"}
