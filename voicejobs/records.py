@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, te
 from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.errors import NoSuchRecord, Permanent, error_from_json
+from voicejobs.outbound.sources import is_elsewhere
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.store.schema import TOGETHER, artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
@@ -33,6 +34,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "plan_captions": "planning",
     "retell": "planning",
 }
+FETCHING: Final = "fetching"
 _ENGINE_STEPS: Final = ("recognise", "synthesise")
 _HIDDEN_OPTIONS: Final = frozenset({"target", "replace", "known", "prompt_audio"})
 _WHOLE: Final = 100.0
@@ -101,7 +103,7 @@ def movement_of(connection: Connection, tenant: str, job_id: str) -> dict[str, A
     Raises:
         NoSuchRecord: the tenant has none of this id.
     """
-    columns = (jobs.c.id, jobs.c.state, jobs.c.audio_s, jobs.c.started_at, jobs.c.finished_at)
+    columns = (jobs.c.id, jobs.c.state, jobs.c.source, jobs.c.audio_s, jobs.c.started_at, jobs.c.finished_at)
     row = connection.execute(select(*columns).where(jobs.c.id == job_id, jobs.c.tenant == tenant)).first()
     if row is None:
         raise no_such("job", job_id)
@@ -123,6 +125,13 @@ def job_records(connection: Connection, rows: Sequence[Any]) -> list[dict[str, A
     return [
         _job_record(row, progress.get(row.id, Progress()), kept.get(row.id, []), told.get(row.id), now) for row in rows
     ]
+
+
+def _stage(progress: Progress, source: Mapping[str, Any]) -> str | None:
+    """Return what is being done; the first step of a job begins with fetching what lies elsewhere."""
+    if progress.stage and is_elsewhere(source):
+        return FETCHING
+    return progress.stage or None
 
 
 def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, now: float) -> dict[str, Any]:
@@ -168,7 +177,7 @@ def _movement(row: Any, progress: Progress, now: float) -> dict[str, Any]:
         "id": row.id,
         "object": "job",
         "status": row.state,
-        "stage": progress.stage if row.state in LIVE_JOB and progress.stage else None,
+        "stage": _stage(progress, json.loads(row.source)) if row.state in LIVE_JOB else None,
         "progress": _progress_record(row, progress, now),
         "attempt": progress.attempt,
     }

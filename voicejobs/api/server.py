@@ -169,7 +169,9 @@ def _listener(options: ApiOptions) -> socket.socket:
     """
     host = options.host.strip("[]")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # The protocol is named because asyncio's own loop asks for it before it sets TCP_NODELAY on a connection; without
+    # that an answer whose head and body are sent apart takes 40 ms more.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, options.port))
@@ -296,7 +298,8 @@ class Guarded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take data; where a request begins on a connection that had others, wait for the rest of its headers."""
         super().data_received(data)
-        is_between = self.cycle is not None and self.cycle.response_complete
+        cycle: Any = self.cycle  # None before the first request, which uvicorn's annotation does not say
+        is_between = cycle is not None and cycle.response_complete
         if is_between and (self._waiting is None or self._before is not self.cycle):
             self._wait()
 
