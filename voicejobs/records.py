@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, te
 from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.errors import NoSuchRecord, Permanent, error_from_json
+from voicejobs.outbound.sources import is_elsewhere
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.store.schema import TOGETHER, artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
@@ -33,6 +34,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "plan_captions": "planning",
     "retell": "planning",
 }
+FETCHING: Final = "fetching"
 _ENGINE_STEPS: Final = ("recognise", "synthesise")
 _HIDDEN_OPTIONS: Final = frozenset({"target", "replace", "known", "prompt_audio"})
 _WHOLE: Final = 100.0
@@ -112,6 +114,13 @@ def job_records(connection: Connection, rows: Sequence[Any]) -> list[dict[str, A
     ]
 
 
+def _stage(progress: Progress, source: Mapping[str, Any]) -> str | None:
+    """Return what is being done; the first step of a job begins with fetching what lies elsewhere."""
+    if progress.stage and is_elsewhere(source):
+        return FETCHING
+    return progress.stage or None
+
+
 def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, now: float) -> dict[str, Any]:
     """Return one record."""
     options, source = json.loads(row.options), json.loads(row.source)
@@ -128,7 +137,7 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "engine": engine.get("engine", ""),
         "model": engine.get("model", ""),
         "status": row.state,
-        "stage": progress.stage if row.state in LIVE_JOB and progress.stage else None,
+        "stage": _stage(progress, source) if row.state in LIVE_JOB else None,
         "progress": _progress_record(row, progress, now),
         "attempt": progress.attempt,
         "source": {"name": row.source_name, "sha256": row.input_sha256, "size_bytes": source.get("size")},

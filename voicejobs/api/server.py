@@ -23,8 +23,8 @@ from voicejobs.embedded.stack import Stack, make_state_dir
 from voicejobs.errors import BadOption, StackUnavailable
 from voicejobs.settings import Settings
 from voicejobs.store import keys, migrate
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
+from voicejobs.store.remote_blobs import blob_store
 
 MOST_HEADER_BYTES = 32 * 1024
 MOST_CONNECTIONS = 2048
@@ -116,7 +116,7 @@ def open_context(settings: Settings, *, open_to_all: bool) -> Context:
         migrate.upgrade(database)
     else:
         migrate.check(database)
-    blobs = BlobStore(settings.blobs_dir, settings.memory_dir)
+    blobs = blob_store(settings)
     blobs.make_folders()
     return Context(settings, database, blobs, open_to_all=open_to_all)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from sqlalchemy import select
 
-from voicejobs import dispatch, notices
+from voicejobs import dispatch, notices, spans
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
@@ -142,6 +142,7 @@ class Runtime:
     def start(self) -> None:
         """Start the decoder and the threads."""
         self.blobs.make_folders()
+        spans.configure(self.settings.otel_endpoint, "worker")
         self.decoder.start()
         self._guard(self._warm)
         self.keeper.start()
@@ -172,6 +173,7 @@ class Runtime:
         self.host.close()
         self.decoder.close()
         self.database.close()
+        spans.close()
 
     def _run(self) -> None:
         """Dispatch when rung and now and then; look after leases, messages and idle engines."""
@@ -234,7 +236,9 @@ class Runtime:
         """Send what the window has room for, while this machine has disk and this worker memory for it."""
         if not self._has_room():
             return
-        dispatch.fill(self.database, self.app, self.place.window_jobs)
+        sent = dispatch.fill(self.database, self.app, self.place.window_jobs)
+        if sent:
+            self.tally.add("sent", sent)
 
     def _has_room(self) -> bool:
         """Tell whether disk and memory allow further jobs; say so, in the log and to whoever waits for jobs."""
