@@ -97,6 +97,19 @@ def job_of(connection: Connection, tenant: str, job_id: str) -> dict[str, Any]:
     return job_records(connection, [row])[0]
 
 
+def movement_of(connection: Connection, tenant: str, job_id: str) -> dict[str, Any]:
+    """Return the part of the record of a job that moves while it runs: two small queries.
+
+    Raises:
+        NoSuchRecord: the tenant has none of this id.
+    """
+    columns = (jobs.c.id, jobs.c.state, jobs.c.source, jobs.c.audio_s, jobs.c.started_at, jobs.c.finished_at)
+    row = connection.execute(select(*columns).where(jobs.c.id == job_id, jobs.c.tenant == tenant)).first()
+    if row is None:
+        raise no_such("job", job_id)
+    return _movement(row, progress_of(connection, [job_id]).get(job_id, Progress()), time.time())
+
+
 def no_such(what: str, wanted: str) -> NoSuchRecord:
     """Return the error for a record that a tenant does not have."""
     return NoSuchRecord(f"There is no {what} {wanted!r}", hint=f"The list of its kind shows each {what} there is.")
@@ -136,10 +149,7 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "pipeline": row.pipeline,
         "engine": engine.get("engine", ""),
         "model": engine.get("model", ""),
-        "status": row.state,
-        "stage": _stage(progress, source) if row.state in LIVE_JOB else None,
-        "progress": _progress_record(row, progress, now),
-        "attempt": progress.attempt,
+        **_movement(row, progress, now),
         "source": {"name": row.source_name, "sha256": row.input_sha256, "size_bytes": source.get("size")},
         "options": {
             node: {name: value for name, value in values.items() if name not in _HIDDEN_OPTIONS}
@@ -158,6 +168,18 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "result": None if result is None else {"language": result.language, "words": result.words},
         "artifacts": [artifact_record(one) for one in kept],
         "trace_id": row.trace_id,
+    }
+
+
+def _movement(row: Any, progress: Progress, now: float) -> dict[str, Any]:
+    """Return what moves of a job."""
+    return {
+        "id": row.id,
+        "object": "job",
+        "status": row.state,
+        "stage": _stage(progress, json.loads(row.source)) if row.state in LIVE_JOB else None,
+        "progress": _progress_record(row, progress, now),
+        "attempt": progress.attempt,
     }
 
 

@@ -56,7 +56,7 @@ def test_every_metric_that_is_looked_at_exists(names: set[str]) -> None:
 
 
 def test_panels_have_places_of_their_own() -> None:
-    """No two panels of the dashboard lie on each other, each has a number, and all ask the datasource that is set up."""
+    """No two panels of the dashboard lie on each other; each has a number, and asks the datasource that is set up."""
     taken: set[tuple[int, int]] = set()
     for panel in DASHBOARD["panels"]:
         place = panel["gridPos"]
