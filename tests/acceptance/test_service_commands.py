@@ -146,6 +146,19 @@ def test_the_same_commands_as_embedded(client: Tree) -> None:
     assert (client.out / "one.txt").read_text() != "mine"
 
 
+def test_spoken_sound_is_downloaded(client: Client, server: ApiServer) -> None:
+    """What a batch has spoken at the service comes with its captions, in the formats that were asked for."""
+    key = Path(client.settings["VOICEJOBS_SERVER_KEY_FILE"]).read_text().strip()
+    items = [{"source": {"text": f"Good {time}.", "name": f"{time}.txt"}} for time in ("morning", "night")]
+    defaults = {"task": "speak", "engine": "fake_voice", "output_formats": ["flac"]}
+    with server.client(key) as http:
+        made = http.post("/api/v1/batches", json={"items": items, "defaults": defaults}).raise_for_status().json()
+    assert client.run("batch", "watch", made["id"]).code == 0
+    assert client.run("batch", "download", made["id"], "-o", client.out, "-f", "vtt").code == 0
+    found = files_below(client.out)
+    assert {"morning.flac", "night.flac"} <= set(found) <= {"morning.flac", "night.flac", "morning.vtt", "night.vtt"}
+
+
 def test_b3_to_wait_for_a_job_takes_three_requests(client: Client, server: ApiServer) -> None:
     """Events tell of the end: a job that is watched costs one request, one of a batch that is watched three at most."""
     path = recording(client.folder / "a.wav", 61, seconds=20.0)
@@ -251,3 +264,21 @@ def test_a_folder_is_watched_for_a_service(client: Client) -> None:
     again = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
     assert {one["state"] for one in again if one["type"] == "file"} == {"done"}
     assert len(client.show("job", "list")) == 3
+
+
+def test_watching_goes_on_after_the_server_was_killed(client: Client, tmp_path: Path) -> None:
+    """`kill -9` of the service between two events: the watcher waits for it, and tells of each job once."""
+    with ApiServer(tmp_path / "own", "", fake_cost_base_s=1.0, engine_processes=1) as own:
+        client.settings |= {"VOICEJOBS_SERVER_URL": own.url, "VOICEJOBS_SERVER_KEY": own.key()}
+        del client.settings["VOICEJOBS_SERVER_KEY_FILE"]
+        batch_id = submit(client, *(recording(client.folder / f"{part}.wav", 80 + part) for part in range(3)))
+        watching = client.start("batch", "watch", batch_id.stdout.strip(), "--json")
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        own.stop(signal.SIGKILL)
+        own.start()
+        stdout, stderr = watching.communicate(timeout=60)
+    assert watching.returncode == 0, stderr.decode()
+    events = [first, *map(json.loads, stdout.splitlines())]
+    assert sorted(one["name"] for one in events if one["type"] == "file") == ["0.wav", "1.wav", "2.wav"]
+    assert events[-1]["succeeded"] == 3

@@ -106,7 +106,7 @@ def test_secrets_are_files_and_stand_nowhere_else() -> None:
     assert used == declared
     for one in services().values():
         for name, value in one.get("environment", {}).items():
-            if re.search(r"PASSWORD|KEY|AUTH|BROKER_URL|DATABASE_URL", name):
+            if re.search(r"PASSWORD|KEY|AUTH|SECRET|BROKER_URL|DATABASE_URL", name):
                 assert name.endswith("_FILE"), name
                 assert str(value).startswith("/run/secrets/"), name
                 assert str(value).removeprefix("/run/secrets/") in one["secrets"], name
@@ -163,11 +163,30 @@ def test_settings_of_services_exist() -> None:
         environment = {key: str(value) for key, value in services()[name]["environment"].items()}
         Settings.from_env({key: value for key, value in environment.items() if not key.endswith("_FILE")})
     known = set(Settings.from_env({"HOME": "/nonexistent"}).to_env()) | {
-        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH")
+        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH", "WEBHOOK_SECRET")
     }
     for unit in UNITS:
         for variable in re.findall(r"^Environment=(VOICEJOBS_\w+)=", unit.read_text(), re.MULTILINE):
             assert variable.removesuffix("_FILE") in known, variable
+
+
+def test_files_that_are_mounted_exist() -> None:
+    """Each path of the tree that a service mounts is there, and is mounted read-only."""
+    mounted = [volume for one in services().values() for volume in one.get("volumes", ()) if volume.startswith("./")]
+    assert len(mounted) >= 3
+    for volume in mounted:
+        here, _, rest = volume.partition(":")
+        assert (ROOT / here).exists(), here
+        assert rest.endswith(":ro"), volume
+
+
+def test_prometheus_asks_the_api_with_its_key() -> None:
+    """It asks the service of the compose file, with the key that is mounted for it."""
+    found = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = found["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["api:8000"]}]
+    assert job["authorization"]["credentials_file"] == "/run/secrets/metrics_key"
+    assert "metrics_key" in services()["prometheus"]["secrets"]
 
 
 def test_workers_of_one_machine_see_the_same_memory() -> None:

@@ -5,16 +5,17 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
+from voicejobs.api.answers import Keeper, once
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
@@ -34,9 +35,10 @@ from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
 from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, Wish, check_metadata, naming, options_of, submit_many
+from voicejobs.intake import Intake, Item, Source, Taken, Terms, Wish, check_metadata, naming, options_of, submit_many
 from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
+from voicejobs.store.idempotency import Answer
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
 from voicejobs.submit import Blob
@@ -76,8 +78,15 @@ class NewBatch(BaseModel):
     output_expires_after: OutputLifetime | None = None
 
 
-@router.post("/v1/batches", operation_id="create_openai_batch", responses=responses(400, 404, 413, 415, 503))
-async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id: TraceId) -> dict[str, Any]:
+@router.post(
+    "/v1/batches",
+    operation_id="create_openai_batch",
+    responses=responses(400, 404, 409, 413, 415, 422, 503),
+    response_model=dict[str, Any],
+)
+async def create_batch(
+    wanted: NewBatch, request: Request, context: Here, caller: Writer, trace_id: TraceId
+) -> Response:
     """Begin a batch whose requests are the lines of an uploaded file.
 
     A line that is no request ends in the file of errors; the others go on. A custom_id that comes twice, and a file
@@ -89,8 +98,15 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     check_metadata(metadata)
     life = None if wanted.output_expires_after is None else wanted.output_expires_after.model_dump()
     order = Order(wanted.endpoint, wanted.input_file_id, wanted.completion_window, window_s, metadata, life_s(life))
-    batch_id = await context.run(_create, intake, order)
-    return await _shown(context, caller.tenant, batch_id)
+
+    def act(keeper: Keeper) -> None:
+        def within(connection: Connection, batch_id: str) -> None:
+            row = line_batches.find(connection, caller.tenant, batch_id)
+            keeper.keep(connection, Answer(200, {}, batch_object(line_batches.standings(connection, [row])[0])))
+
+        _create(intake, order, within)
+
+    return await once(context, caller, request, wanted.model_dump(mode="json"), act)
 
 
 @router.get("/v1/batches", operation_id="list_openai_batches", responses=responses(400))
@@ -185,8 +201,8 @@ def _window_s(text: str) -> float:
     return int(match[1]) * _HOUR_S
 
 
-def _create(intake: Intake, order: Order) -> str:
-    """Read the file of a batch, insert what it asks for, and return the id of the batch.
+def _create(intake: Intake, order: Order, within: Callable[[Connection, str], None]) -> None:
+    """Read the file of a batch and insert what it asks for; `within` gets the id in the same transaction.
 
     Raises:
         NoSuchRecord, BadOption, TooLarge, QueueFull: as their names say.
@@ -210,13 +226,19 @@ def _create(intake: Intake, order: Order) -> str:
             if found.is_fatal:
                 break
     if bad and bad[-1].is_fatal:
-        return line_batches.add_failed(intake.database, intake.tenant, _with(order, bad[-1:]))
+        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad[-1:]), within)
+        return
     if not items:
         none = BadLine(1, "empty_file", "The file holds no request")
-        return line_batches.add_failed(intake.database, intake.tenant, _with(order, bad or [none]))
+        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad or [none]), within)
+        return
     order = _with(order, bad)
     terms = Terms(expires_after_s=order.window_s, label=file.name, metadata=order.metadata)
-    return submit_many(intake, items, terms, request={KEY: order.to_json()}).batch_id
+
+    def finish(connection: Connection, taken: Taken) -> None:
+        within(connection, taken.batch_id)
+
+    submit_many(intake, items, terms, request={KEY: order.to_json()}, within=finish)
 
 
 def _with(order: Order, bad: list[BadLine]) -> Order:

@@ -11,6 +11,7 @@ import click
 from voicejobs.cli.export import file_mode, stems
 from voicejobs.cli.globals import current
 from voicejobs.cli.main import complain
+from voicejobs.cli.outputs import ending
 from voicejobs.cli.remote import PAGE, name_of
 from voicejobs.cli.show import print_json
 from voicejobs.client.service import Service
@@ -100,7 +101,7 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
     for artifact in job.get("artifacts", ()):
         if artifact["kind"] == SOUND:
             answer = service.send("GET", f"/api/v1/artifacts/{artifact['id']}/content")
-            made[Path(f"{stem}.{artifact['format']}")] = answer.content
+            made[Path(f"{stem}{ending(str(artifact['format']))}")] = answer.content
     there = {path for path, data in made.items() if path.is_file() and path.read_bytes() == data}
     for path in made:
         if path not in there and not wish.force and path.exists():

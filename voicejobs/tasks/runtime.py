@@ -20,7 +20,7 @@ from voicejobs.hosting.specs import VAD_SPEC, Seat
 from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
-from voicejobs.store import migrate
+from voicejobs.store import files, migrate
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
@@ -41,6 +41,7 @@ FILL_TOGETHER_S = 0.05
 TICK_EVERY_S = 5.0
 LOST_LOOK_EVERY_S = 3.0
 SCRATCH_EVERY_S = 60.0
+EXPIRE_EVERY_S = 60.0
 REPORT_EVERY_S = 5.0
 MEMORY_LOOK_S = 2.0
 
@@ -183,6 +184,7 @@ class Runtime:
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
             (SCRATCH_EVERY_S, self._sweep_scratch),
+            (EXPIRE_EVERY_S, self._end_uploads),
             (REPORT_EVERY_S, self._report),
             *([(MEMORY_LOOK_S, self._look_at_memory)] if self.memory.limit_bytes else []),
         ]
@@ -224,6 +226,10 @@ class Runtime:
             "pools": self.host.figures(),
         }
         put_report(self.database, Report(self.owner, host, self.place.device, 0.0, told))
+
+    def _end_uploads(self) -> None:
+        """Remove the parts of uploads that were not completed in time."""
+        files.expire(self.database, self.blobs)
 
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""

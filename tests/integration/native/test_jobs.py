@@ -173,7 +173,10 @@ def test_a_job_that_fails_says_why(working: httpx.Client) -> None:
 def test_a_batch_ends_with_an_archive(working: httpx.Client, recording: bytes) -> None:
     """Items of a batch are followed together; the archive has each transcript once, and tells of what failed."""
     good, bad = upload(working, recording), upload(working, b"nothing", "bad.wav")
-    items = [{"source": {"file_id": good}}, {"source": {"file_id": good, "name": "../../etc/x.wav"}}]
+    items: list[dict[str, Any]] = [
+        {"source": {"file_id": good}},
+        {"source": {"file_id": good, "name": "../../etc/x.wav"}},
+    ]
     items.append({"source": {"file_id": bad}, "custom_id": "third"})
     answer = working.post("/api/v1/batches", json={"defaults": FAKE, "items": items, "label": "three"})
     assert answer.status_code == 202

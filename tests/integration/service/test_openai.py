@@ -522,6 +522,21 @@ def test_a_batch_that_cannot_be(client: Client, lines: list[Any], code: str, lin
     assert client.batches.retrieve(made.id).failed_at
 
 
+def test_a_batch_that_is_asked_for_twice_is_one(client: Client) -> None:
+    """With the same Idempotency-Key the same batch is told of; with the key and another request nothing is done."""
+    file_id = lines_file(client, [request_line("a", model="whisper-1")])
+    wanted: dict[str, Any] = {
+        "input_file_id": file_id,
+        "endpoint": "/v1/audio/transcriptions",
+        "completion_window": "24h",
+        "extra_headers": {"Idempotency-Key": f"key of {file_id}"},
+    }
+    first = client.batches.create(**wanted)
+    assert client.batches.create(**wanted).id == first.id
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.batches.create(**{**wanted, "completion_window": "48h"})
+
+
 def test_a_batch_is_cancelled_and_keeps_its_answers(stack: Stack, client: Client) -> None:
     """What waited is told of as cancelled; to cancel what has ended is a conflict."""
     audio = base64.b64encode(tone(1.0, 12).read()).decode()
@@ -545,7 +560,7 @@ def test_a_call_that_waits_overtakes_a_batch(stack: Stack, client: Client) -> No
     audio = base64.b64encode(tone(2.0, 13).read()).decode()
     body: dict[str, Any] = {"model": "whisper-1", "vad_filter": False}
     lines = [
-        request_line(str(n), **body, input_audio={"data": audio, "format": "wav"}, prompt=str(n)) for n in range(300)
+        request_line(str(n), **body, input_audio={"data": audio, "format": "wav"}, prompt=str(n)) for n in range(150)
     ]
     made = client.batches.create(
         input_file_id=lines_file(client, lines),

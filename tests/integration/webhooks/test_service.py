@@ -300,7 +300,7 @@ def test_webhooks_are_those_of_a_tenant(api: ApiServer, client: httpx.Client, re
             ("GET", ""), ("PATCH", ""), ("DELETE", ""), ("POST", "/test"), ("POST", "/rotate-secret"),
             ("GET", "/deliveries"), ("POST", "/deliveries/dlv_1/redeliver"),
         ):  # fmt: skip
-            body = {} if method == "PATCH" else None
+            body: dict[str, str] | None = {} if method == "PATCH" else None
             assert other.request(method, f"{HOOKS}/{hook['id']}{path}", json=body).status_code == 404
     end_job(api.database, tenant="second")
     mine = end_job(api.database)

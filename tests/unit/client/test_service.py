@@ -182,6 +182,24 @@ def test_parts_that_are_there_are_not_sent_again(tmp_path: Path, upload: Upload)
         assert [one.path for one in server.requests[before:]] == ["/v1/files/file_1"]
 
 
+def test_an_upload_whose_time_ends_under_us_begins_anew(tmp_path: Path, upload: Upload) -> None:
+    """A part that is refused since the upload is over makes another upload, and all bytes count once."""
+    there = Uploads()
+    over = iter([False, True])
+
+    def respond(request: Request) -> Reply:
+        if request.path.endswith("/parts") and next(over, False):
+            there.parts.clear()
+            return problem(409, "wrong_state", **{"x-should-retry": "false"})
+        return there(request)
+
+    counted: list[int] = []
+    with HttpServer(respond) as server, service(server.url, tmp_path) as client:
+        assert bring(client, Notes(tmp_path / "notes", client.url), upload, counted.append) == "file_1"
+    assert [one.path for one in server.requests].count("/v1/uploads") == 2
+    assert (sum(counted), len(there.completed)) == (40, 4)
+
+
 @pytest.mark.parametrize("status", ["expired", "cancelled", "completed"])
 def test_an_upload_that_is_over_begins_anew(tmp_path: Path, upload: Upload, status: str) -> None:
     """A note of an upload that cannot be gone on with counts for nothing."""

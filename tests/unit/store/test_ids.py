@@ -7,7 +7,6 @@ from uuid import RFC_4122, UUID
 
 import pytest
 
-from voicejobs.store import ids
 from voicejobs.store.ids import new_id
 
 MANY = 20_000
@@ -43,6 +42,6 @@ def test_a_clock_that_goes_back_or_a_full_counter_does_no_harm(monkeypatch: pyte
             yield now_ns - 3_600_000_000_000
 
     ticks = clock()
-    monkeypatch.setattr(ids.time, "time_ns", lambda: next(ticks))
+    monkeypatch.setattr(time, "time_ns", lambda: next(ticks))
     made = [first, *(new_id("job") for _ in range(10_000))]
     assert made == sorted(set(made))
