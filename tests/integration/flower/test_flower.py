@@ -91,7 +91,11 @@ def test_operators_see_workers_queues_and_readable_tasks(watched: Bench, flower:
     (told,) = flower.get("/workers?json=1").json()["data"]
     assert told["status"]
     assert told["hostname"].startswith("cpu@")
-    queues = flower.get("/api/workers?refresh=1").json()[told["hostname"]]["active_queues"]
+
+    def served() -> Any:  # a worker on a busy machine answers late
+        return flower.get("/api/workers?refresh=1").json().get(told["hostname"], {}).get("active_queues")
+
+    queues = wait_until(served)
     assert {one["name"] for one in queues} == {queue_name(one) for one in QUEUE_CLASSES}
     assert {queue_name(one) in flower.get("/broker").text for one in QUEUE_CLASSES} == {True}
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from tests.bench import Bench, bench, make_bench, speech
 from tests.servers.api import ApiServer
+from tests.servers.http import HttpServer, Reply
 from tests.servers.voice_engine import VoiceEngine
 from tests.waiting import wait_until
 
@@ -22,16 +23,19 @@ def lines_of(trace_id: str, *logs: str) -> list[dict[str, Any]]:
 
 
 def test_one_trace_id_tells_the_story_of_a_job(bench: Bench, tmp_path: Path) -> None:
-    """REST header, submission, dispatch, decoder, engine process, another engine service by gRPC, delivery, end."""
+    """REST header, submission, dispatch, decoder, engine, another engine service by gRPC, delivery, end, webhook."""
     engine = VoiceEngine(tmp_path / "engine", "--engine", "fake").start()
     server = ApiServer(tmp_path / "api", bench.broker_url, database_url=bench.database.url,
-                       state_dir=bench.folder / "state", remote_url=engine.url)  # fmt: skip
+                       state_dir=bench.folder / "state", remote_url=engine.url, webhook_http=1,
+                       webhook_ports="*", webhook_networks="127.0.0.0/8")  # fmt: skip
     recording = bench.recording("a.wav").read_bytes()
     try:
         bench.start_worker(remote_url=engine.url)
-        with server:
+        with server, HttpServer(lambda request: Reply()) as receiver:
             key = server.key()
             with server.client(key, PARENT) as client:
+                hook = client.post("/api/v1/webhooks", json={"url": receiver.url, "types": ["job.succeeded"]})
+                assert hook.status_code == 201, hook.text
                 asked = client.post(
                     "/api/v1/jobs/upload", data={"engine": "remote"}, files={"file": ("a.wav", recording, "audio/wav")}
                 )
@@ -42,6 +46,7 @@ def test_one_trace_id_tells_the_story_of_a_job(bench: Bench, tmp_path: Path) -> 
             (other,) = bench.submit(bench.recording("b.wav"))
             bench.wait_ended(other)
             wait_until(lambda: "job succeeded" in [line["event"] for line in lines_of(TRACE_ID, bench.log)])
+            wait_until(lambda: "webhook told" in [line["event"] for line in lines_of(TRACE_ID, server.log)])
         api_log = server.log
     finally:
         engine.stop()
@@ -53,7 +58,7 @@ def test_one_trace_id_tells_the_story_of_a_job(bench: Bench, tmp_path: Path) -> 
     ]  # fmt: skip
     places = [told.index(one) for one in expected]
     assert places == sorted(places), told
-    assert ("request", "") in told
+    assert {("request", ""), ("webhook told", "")} <= set(told)
     assert told.count(("engine call", "")) == 2, "that of the worker asked that of the other service"
     assert len({line["pid"] for line in story}) >= 6, (
         "service, worker, its decoder and engine, the other service, its own"
@@ -61,7 +66,8 @@ def test_one_trace_id_tells_the_story_of_a_job(bench: Bench, tmp_path: Path) -> 
     assert not [line for line in story if line.get("job_id") == other], "the story of another job is not told"
     untraced = lines_of(other, bench.log)
     assert {"sent", "decoding", "engine call", "job succeeded"} <= {line["event"] for line in untraced}
-    assert key.split("_")[3] not in api_log + bench.log + engine.log, "the secret of the key is in no log"
+    for secret in (key.split("_")[3], hook.json()["secret"].removeprefix("whsec_")):
+        assert secret not in api_log + bench.log + engine.log, "no log holds a secret"
 
 
 def test_every_line_of_every_log_is_json(bench: Bench) -> None:
