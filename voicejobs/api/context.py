@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -55,7 +55,7 @@ class Requests:
     """Count requests by method, route (its template, never the path of a request) and status."""
 
     ended: Counter[tuple[str, str, int]] = field(default_factory=Counter)
-    seconds: Counter[tuple[str, str]] = field(default_factory=Counter)
+    seconds: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     received_bytes: int = 0
     running: int = 0
 
