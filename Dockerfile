@@ -10,7 +10,7 @@ COPY voicejobs voicejobs
 COPY workers workers
 COPY migrations migrations
 RUN python -m venv /opt/venv \
-    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '.[worker,server,piper,docx]'
+    && /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '.[worker,server,piper,docx,s3,otel]'
 
 FROM build AS build-cuda
 RUN /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '.[gpu]'

@@ -25,20 +25,22 @@ CONNECT_TIMEOUT_S = 3
 
 
 def disk_low(settings: Settings) -> str:
-    """Return why no job is begun on this machine while its disk is low; empty where there is room."""
-    folder = next(
-        (one for one in (settings.state_dir, *settings.state_dir.parents) if one.is_dir()), settings.state_dir
-    )
-    try:
-        free = shutil.disk_usage(folder).free
-    except OSError:  # whoever needs the folder says what is wrong with it
-        return ""
-    if free >= settings.disk_floor_bytes:
-        return ""
-    return (
-        f"{free / 1e9:.1f} GB are free in {settings.state_dir}, "
-        f"below the floor of {settings.disk_floor_bytes / 1e9:.1f} GB (VOICEJOBS_DISK_FLOOR_BYTES)"
-    )
+    """Return why no job is begun on this machine while a disk of its is low; empty where there is room."""
+    places = [settings.state_dir]
+    if not settings.blobs_dir.is_relative_to(settings.state_dir):
+        places.append(settings.blobs_dir)  # decoded audio lies there
+    for place in places:
+        folder = next((one for one in (place, *place.parents) if one.is_dir()), place)
+        try:
+            free = shutil.disk_usage(folder).free
+        except OSError:  # whoever needs the folder says what is wrong with it
+            continue
+        if free < settings.disk_floor_bytes:
+            return (
+                f"{free / 1e9:.1f} GB are free in {place}, "
+                f"below the floor of {settings.disk_floor_bytes / 1e9:.1f} GB (VOICEJOBS_DISK_FLOOR_BYTES)"
+            )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,14 +94,11 @@ class Notifier:
         if free <= 0:
             return 0
         with self._database.read() as connection:
-            due_s = rows.next_due_s(connection)
-        if due_s is None or due_s > 0:
+            ids = rows.find_due(connection, most=free, per_webhook=PER_WEBHOOK, busy=busy)
+        if not ids:
             return 0
         lease_s = self._receivers.lease_s
-        found = self._database.run(
-            lambda connection: rows.claim(connection, most=free, per_webhook=PER_WEBHOOK, lease_s=lease_s, busy=busy),
-            durable=False,
-        )
+        found = self._database.run(lambda connection: rows.claim(connection, ids, lease_s=lease_s), durable=False)
         for due in found:
             with self._lock:
                 self._sending[due.webhook_id] = self._sending.get(due.webhook_id, 0) + 1

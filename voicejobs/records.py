@@ -10,13 +10,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, func, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, func, select, text
 
 from voicejobs import formats
 from voicejobs.audio import encode
 from voicejobs.errors import NoSuchRecord, Permanent, error_from_json
+from voicejobs.outbound.sources import is_elsewhere
 from voicejobs.pipelines.pipeline import pipeline
-from voicejobs.store.schema import artifacts, attempts, batches, jobs, results, step_runs
+from voicejobs.store.schema import TOGETHER, artifacts, attempts, batches, jobs, results, step_runs
 from voicejobs.store.states import LIVE_JOB, JobState, StepState
 
 SINGLE: Final = "single"
@@ -33,6 +34,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "plan_captions": "planning",
     "retell": "planning",
 }
+FETCHING: Final = "fetching"
 _ENGINE_STEPS: Final = ("recognise", "synthesise")
 _HIDDEN_OPTIONS: Final = frozenset({"target", "replace", "known", "prompt_audio"})
 _WHOLE: Final = 100.0
@@ -95,6 +97,19 @@ def job_of(connection: Connection, tenant: str, job_id: str) -> dict[str, Any]:
     return job_records(connection, [row])[0]
 
 
+def movement_of(connection: Connection, tenant: str, job_id: str) -> dict[str, Any]:
+    """Return the part of the record of a job that moves while it runs: two small queries.
+
+    Raises:
+        NoSuchRecord: the tenant has none of this id.
+    """
+    columns = (jobs.c.id, jobs.c.state, jobs.c.source, jobs.c.audio_s, jobs.c.started_at, jobs.c.finished_at)
+    row = connection.execute(select(*columns).where(jobs.c.id == job_id, jobs.c.tenant == tenant)).first()
+    if row is None:
+        raise no_such("job", job_id)
+    return _movement(row, progress_of(connection, [job_id]).get(job_id, Progress()), time.time())
+
+
 def no_such(what: str, wanted: str) -> NoSuchRecord:
     """Return the error for a record that a tenant does not have."""
     return NoSuchRecord(f"There is no {what} {wanted!r}", hint=f"The list of its kind shows each {what} there is.")
@@ -112,6 +127,13 @@ def job_records(connection: Connection, rows: Sequence[Any]) -> list[dict[str, A
     ]
 
 
+def _stage(progress: Progress, source: Mapping[str, Any]) -> str | None:
+    """Return what is being done; the first step of a job begins with fetching what lies elsewhere."""
+    if progress.stage and is_elsewhere(source):
+        return FETCHING
+    return progress.stage or None
+
+
 def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, now: float) -> dict[str, Any]:
     """Return one record."""
     options, source = json.loads(row.options), json.loads(row.source)
@@ -127,10 +149,7 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "pipeline": row.pipeline,
         "engine": engine.get("engine", ""),
         "model": engine.get("model", ""),
-        "status": row.state,
-        "stage": progress.stage if row.state in LIVE_JOB and progress.stage else None,
-        "progress": _progress_record(row, progress, now),
-        "attempt": progress.attempt,
+        **_movement(row, progress, now),
         "source": {"name": row.source_name, "sha256": row.input_sha256, "size_bytes": source.get("size")},
         "options": {
             node: {name: value for name, value in values.items() if name not in _HIDDEN_OPTIONS}
@@ -149,6 +168,18 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "result": None if result is None else {"language": result.language, "words": result.words},
         "artifacts": [artifact_record(one) for one in kept],
         "trace_id": row.trace_id,
+    }
+
+
+def _movement(row: Any, progress: Progress, now: float) -> dict[str, Any]:
+    """Return what moves of a job."""
+    return {
+        "id": row.id,
+        "object": "job",
+        "status": row.state,
+        "stage": _stage(progress, json.loads(row.source)) if row.state in LIVE_JOB else None,
+        "progress": _progress_record(row, progress, now),
+        "attempt": progress.attempt,
     }
 
 
@@ -365,7 +396,7 @@ def artifact_of(connection: Connection, tenant: str, artifact_id: str) -> Any:
 
 def select_batches(tenant: str) -> Select[Any]:
     """Return the query of the batches of a tenant, those left out that hold one job which was submitted alone."""
-    return select(batches).where(batches.c.tenant == tenant, batches.c.kind != SINGLE)
+    return select(batches).where(batches.c.tenant == tenant, text(TOGETHER))
 
 
 def batch_of(connection: Connection, tenant: str, batch_id: str) -> dict[str, Any]:

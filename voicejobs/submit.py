@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from sqlalchemy import Connection, select, update
 
-from voicejobs import canvas
+from voicejobs import canvas, spans
 from voicejobs.errors import (
     EmptyFile,
     InputError,
@@ -172,6 +172,15 @@ class Submission:
             files: the inputs.
             within: called with the transaction, before it commits, and with what became of each file.
         """
+        if not self.trace_id:
+            return self._add(files, within)
+        with spans.span("submission", self.trace_id, begins=not self.batch_id, files=len(files)):
+            return self._add(files, within)
+
+    def _add(
+        self, files: Sequence[InputFile], within: Callable[[Connection, Sequence[Accepted]], None] | None
+    ) -> list[Accepted]:
+        """Do what `add` says."""
         far = [file for file in files if file.elsewhere is not None]
         accepted, keyed = self._read_all([file for file in files if file.elsewhere is None])
         refused = [(one.file, one.error) for one in accepted.values() if one.error is not None]

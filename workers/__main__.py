@@ -2,12 +2,14 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import socket
 import sys
 from dataclasses import replace
 
+from voicejobs import logs
 from voicejobs.heap import give_back_large_blocks
 from voicejobs.messages import queue_name
 
@@ -24,14 +26,19 @@ def main() -> None:
     if "--die-with-parent" in sys.argv[1:]:
         die_with_parent()
     give_back_large_blocks()
-    from .app import app, runtime, slot  # noqa: PLC0415 - reads the environment, so not at import
+    from .app import app, runtime, settings, slot  # noqa: PLC0415 - reads the environment, so not at import
+
+    logs.configure(settings.log_level)
+    logging.captureWarnings(capture=True)  # warnings are lines of the log, too
 
     runtime.place = replace(runtime.place, is_restart="--restart" in sys.argv[1:])
     if "--ready-fd" in sys.argv[1:]:
         _tell_ready(int(sys.argv[sys.argv.index("--ready-fd") + 1]))
 
+    _close_stdout()
     app.worker_main(
         [
+            "--quiet",
             "worker",
             "--pool=threads",
             f"--concurrency={slot.threads}",
@@ -42,6 +49,13 @@ def main() -> None:
             "--loglevel=WARNING",
         ]
     )
+
+
+def _close_stdout() -> None:
+    """Send standard output nowhere: Celery tells people of its shutdown there, and our log is JSON alone."""
+    null_fd = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null_fd, 1)
+    os.close(null_fd)
 
 
 def _tell_ready(fd: int) -> None:

@@ -52,6 +52,7 @@ def begin(**kwargs: object) -> None:
 
     Celery would log what goes wrong here and carry on, with a worker that takes messages and can run none.
     """
+    logs.configure(settings.log_level)  # Celery asks for it later; decoder and engines log as this process does now
     try:
         runtime.get()
     except VoicejobsError as error:

@@ -194,6 +194,15 @@ def upgrade() -> None:
     op.add_column("batches", sa.Column("kind", sa.String(length=16), server_default="batch", nullable=False))
     op.add_column("batches", sa.Column("watched", sa.Integer(), server_default="0", nullable=False))
     op.add_column("batches", sa.Column("request", sa.Text(), nullable=True))
+    op.create_index(
+        "ix_batches_tenant",
+        "batches",
+        ["tenant", "id"],
+        unique=False,
+        sqlite_where=sa.text("kind = 'batch'"),
+        postgresql_where=sa.text("kind = 'batch'"),
+    )
+    op.create_index("ix_jobs_tenant", "jobs", ["tenant", "id"], unique=False)
     op.add_column("jobs", sa.Column("watched", sa.Integer(), server_default="0", nullable=False))
     op.add_column("jobs", sa.Column("request", sa.Text(), nullable=True))
 
@@ -215,6 +224,13 @@ def downgrade() -> None:
             )
         if is_postgres:
             op.execute("DROP FUNCTION voicejobs_note_{name}()".format(**table))
+    op.drop_index("ix_jobs_tenant", table_name="jobs")
+    op.drop_index(
+        "ix_batches_tenant",
+        table_name="batches",
+        sqlite_where=sa.text("kind = 'batch'"),
+        postgresql_where=sa.text("kind = 'batch'"),
+    )
     op.drop_column("jobs", "request")
     op.drop_column("jobs", "watched")
     op.drop_column("batches", "request")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +102,23 @@ def test_a_folder_is_submitted_followed_and_downloaded(client: Tree) -> None:
     )
 
 
+def test_transcribe_works_at_a_service(client: Client) -> None:
+    """The text is here in the end, under the names that it has without a service; what makes no sense is told."""
+    recording(client.folder / "in" / "b" / "talk.wav", 71)
+    words = (
+        "transcribe",
+        client.folder / "in",
+        "--server",
+        client.settings["VOICEJOBS_SERVER_URL"],
+        "--engine",
+        "fake",
+    )
+    assert client.run(*words, "-o", client.out, "-f", "srt").code == 0
+    assert set(files_below(client.out)) == {"b/talk.srt"}
+    for refused in (("--dry-run",), ("-o", "-"), ("--archive", client.folder / "archive")):
+        assert client.run(*words, *refused).code == 2
+
+
 def test_the_same_commands_as_embedded(client: Tree) -> None:
     """List, show, watch, cancel and retry of batches and jobs answer at a service, and refuse what they must."""
     recording(client.folder / "one.wav", 11)
@@ -128,6 +146,35 @@ def test_the_same_commands_as_embedded(client: Tree) -> None:
     assert (client.out / "one.txt").read_text() != "mine"
 
 
+def test_spoken_sound_is_downloaded(client: Client, server: ApiServer) -> None:
+    """What a batch has spoken at the service comes with its captions, in the formats that were asked for."""
+    key = Path(client.settings["VOICEJOBS_SERVER_KEY_FILE"]).read_text().strip()
+    items = [{"source": {"text": f"Good {time}.", "name": f"{time}.txt"}} for time in ("morning", "night")]
+    defaults = {"task": "speak", "engine": "fake_voice", "output_formats": ["flac"]}
+    with server.client(key) as http:
+        made = http.post("/api/v1/batches", json={"items": items, "defaults": defaults}).raise_for_status().json()
+    assert client.run("batch", "watch", made["id"]).code == 0
+    assert client.run("batch", "download", made["id"], "-o", client.out, "-f", "vtt").code == 0
+    found = files_below(client.out)
+    assert {"morning.flac", "night.flac"} <= set(found) <= {"morning.flac", "night.flac", "morning.vtt", "night.vtt"}
+
+
+def test_b3_to_wait_for_a_job_takes_three_requests(client: Client, server: ApiServer) -> None:
+    """Events tell of the end: a job that is watched costs one request, one of a batch that is watched three at most."""
+    path = recording(client.folder / "a.wav", 61, seconds=20.0)
+    with Proxy(port_of(server)) as proxy:
+        client.settings["VOICEJOBS_SERVER_URL"] = proxy.url
+        batch_id = submit(client, path).stdout.strip()
+        before = proxy.requests
+        assert client.run("batch", "watch", batch_id).code == 0
+        of_the_batch = proxy.requests - before
+        (job,) = client.show("job", "list", "--batch", batch_id)
+        before = proxy.requests
+        assert client.run("job", "watch", job["id"]).code == 0
+        assert proxy.requests - before == 1
+        assert 1 <= of_the_batch <= 3
+
+
 def test_submitted_again_it_is_the_same_batch(client: Tree, server: ApiServer) -> None:
     """The same files with the same options are one batch, and not a byte of them is sent twice; --force is another."""
     paths = [recording(client.folder / f"{part}.wav", 20 + part) for part in range(3)]
@@ -143,12 +190,14 @@ def test_submitted_again_it_is_the_same_batch(client: Tree, server: ApiServer) -
         assert submit(client, *paths, "--beam-size", "2").stdout != first.stdout
 
 
-def test_an_upload_goes_on_after_the_client_and_the_server_were_killed(client: Tree, tmp_path: Path) -> None:
+def test_an_upload_goes_on_after_the_client_and_the_server_were_killed(
+    client: Client, tmp_path: Path, broker_url: str
+) -> None:
     """`kill -9` of the command in mid-upload, then of the server: parts that the server has are not sent again."""
-    path = recording(client.folder / "long.wav", 31, seconds=1000.0)
+    path = recording(client.folder / "long.wav", 31, seconds=640.0)
     size = path.stat().st_size
-    assert 3 * PART_BYTES < size < 4 * PART_BYTES
-    with ApiServer(tmp_path / "own", "") as own, Proxy(port_of(own), rate=24e6) as proxy:
+    assert 2 * PART_BYTES < size < 3 * PART_BYTES
+    with ApiServer(tmp_path / "own", broker_url) as own, Proxy(port_of(own), rate=24e6) as proxy:
         client.settings |= {"VOICEJOBS_SERVER_URL": proxy.url}
         client.settings["VOICEJOBS_SERVER_KEY"] = own.key()
         del client.settings["VOICEJOBS_SERVER_KEY_FILE"]
@@ -190,3 +239,46 @@ def test_what_cannot_work_is_told_by_the_exit_code(client: Tree, server: ApiServ
     assert client.run("submit").code == 2
     assert client.run("submit", path, "--server", "none").code == 2
     assert client.run("submit", "--manifest", path, "--server", server.url).code == 2
+
+
+def test_a_folder_is_watched_for_a_service(client: Client) -> None:
+    """Each content is taken once, also after a kill between its submission and its end, and the outputs are here."""
+    folder = client.folder / "in"
+    out = folder / "text"
+    words = ("watch", folder, "-o", out, "--server", client.settings["VOICEJOBS_SERVER_URL"], "--engine", "fake")
+    recording(folder / "a.wav", 51)
+    recording(folder / "b" / "a.wav", 52)
+    process = client.start(*words, "--settle", "0.2", "--poll", "0.1", "--json", stderr=subprocess.DEVNULL)
+    wait_for(lambda: client.show("job", "list"), "the first job")
+    process.kill()
+    process.communicate()
+    recording(folder / "copy.wav", 51)
+    recording(folder / "a.flac", 53)
+    once: list[Argument] = [*words, "--once", "--settle", "0.2", "--json"]
+    events = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
+    states = {one["name"]: one["state"] for one in events if one["type"] == "file"}
+    assert sorted(states.values()) == ["done", "succeeded", "succeeded", "succeeded"]
+    assert len(files_below(out)) == 3
+    assert {one["status"] for one in client.show("job", "list")} == {"succeeded"}
+    assert len(client.show("job", "list")) == 3
+    again = [json.loads(line) for line in client.run(*once).stdout.splitlines()]
+    assert {one["state"] for one in again if one["type"] == "file"} == {"done"}
+    assert len(client.show("job", "list")) == 3
+
+
+def test_watching_goes_on_after_the_server_was_killed(client: Client, tmp_path: Path) -> None:
+    """`kill -9` of the service between two events: the watcher waits for it, and tells of each job once."""
+    with ApiServer(tmp_path / "own", "", fake_cost_base_s=1.0, engine_processes=1) as own:
+        client.settings |= {"VOICEJOBS_SERVER_URL": own.url, "VOICEJOBS_SERVER_KEY": own.key()}
+        del client.settings["VOICEJOBS_SERVER_KEY_FILE"]
+        batch_id = submit(client, *(recording(client.folder / f"{part}.wav", 80 + part) for part in range(3)))
+        watching = client.start("batch", "watch", batch_id.stdout.strip(), "--json")
+        assert watching.stdout is not None
+        first = json.loads(watching.stdout.readline())
+        own.stop(signal.SIGKILL)
+        own.start()
+        stdout, stderr = watching.communicate(timeout=60)
+    assert watching.returncode == 0, stderr.decode()
+    events = [first, *map(json.loads, stdout.splitlines())]
+    assert sorted(one["name"] for one in events if one["type"] == "file") == ["0.wav", "1.wav", "2.wav"]
+    assert events[-1]["succeeded"] == 3

@@ -68,8 +68,8 @@ def test_each_file_is_taken_once_whichever_way_it_comes(tree: Tree) -> None:
     (folder / "empty.wav").touch()
     (folder / ".hidden.wav").write_bytes(slow)
     with (folder / "slow.wav").open("wb") as file:
-        for first in range(0, len(slow), len(slow) // 8):
-            file.write(slow[first : first + len(slow) // 8])
+        for first in range(0, len(slow), len(slow) // 6):
+            file.write(slow[first : first + len(slow) // 6])
             file.flush()
             time.sleep(SETTLE_S / 2)
             assert not (out / "slow.txt").exists()
@@ -126,14 +126,15 @@ def test_names_that_would_meet_are_kept_apart(make_tree: MakeTree) -> None:
     assert set(files_below(out)) == {"a.txt", "a.flac.txt"}
 
 
-def test_once_leaves_aside_what_moves_and_what_is_ours(tree: Tree) -> None:
+def test_once_leaves_aside_what_moves_and_what_is_ours(make_tree: MakeTree) -> None:
     """A growing file is told of and left; a damaged one fails alone; outputs beside the inputs are no inputs."""
+    tree = make_tree(VOICEJOBS_LINGER_S="5")
     folder = tree.folder / "in"
     recording(folder / "good.wav", 1)
     (folder / "bad.wav").write_bytes(b"no sound" * 100)
     growing = (folder / "growing.wav").open("wb")
     with growing:
-        words = ("--settle", "1", "--include", "*.wav", "--include", "*.json", "-f", "json", "--engine", "fake")
+        words = ("--settle", "0.6", "--include", "*.wav", "--include", "*.json", "-f", "json", "--engine", "fake")
         process = tree.start("watch", folder, "-o", folder, "--once", "--json", *words)
         while process.poll() is None:
             growing.write(b"more")

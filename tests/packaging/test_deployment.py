@@ -7,14 +7,15 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import click
 import pytest
-
-yaml = pytest.importorskip("yaml")
+import yaml
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
@@ -105,7 +106,7 @@ def test_secrets_are_files_and_stand_nowhere_else() -> None:
     assert used == declared
     for one in services().values():
         for name, value in one.get("environment", {}).items():
-            if re.search(r"PASSWORD|KEY|AUTH|BROKER_URL|DATABASE_URL", name):
+            if re.search(r"PASSWORD|KEY|AUTH|SECRET|BROKER_URL|DATABASE_URL", name):
                 assert name.endswith("_FILE"), name
                 assert str(value).startswith("/run/secrets/"), name
                 assert str(value).removeprefix("/run/secrets/") in one["secrets"], name
@@ -162,11 +163,30 @@ def test_settings_of_services_exist() -> None:
         environment = {key: str(value) for key, value in services()[name]["environment"].items()}
         Settings.from_env({key: value for key, value in environment.items() if not key.endswith("_FILE")})
     known = set(Settings.from_env({"HOME": "/nonexistent"}).to_env()) | {
-        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH")
+        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH", "WEBHOOK_SECRET")
     }
     for unit in UNITS:
         for variable in re.findall(r"^Environment=(VOICEJOBS_\w+)=", unit.read_text(), re.MULTILINE):
             assert variable.removesuffix("_FILE") in known, variable
+
+
+def test_files_that_are_mounted_exist() -> None:
+    """Each path of the tree that a service mounts is there, and is mounted read-only."""
+    mounted = [volume for one in services().values() for volume in one.get("volumes", ()) if volume.startswith("./")]
+    assert len(mounted) >= 3
+    for volume in mounted:
+        here, _, rest = volume.partition(":")
+        assert (ROOT / here).exists(), here
+        assert rest.endswith(":ro"), volume
+
+
+def test_prometheus_asks_the_api_with_its_key() -> None:
+    """It asks the service of the compose file, with the key that is mounted for it."""
+    found = yaml.safe_load((ROOT / "deploy" / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = found["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["api:8000"]}]
+    assert job["authorization"]["credentials_file"] == "/run/secrets/metrics_key"
+    assert "metrics_key" in services()["prometheus"]["secrets"]
 
 
 def test_workers_of_one_machine_see_the_same_memory() -> None:
@@ -223,6 +243,23 @@ def test_the_images_install_extras_that_exist() -> None:
     sources = [rest.split() for word, rest in instructions() if word == "COPY" and "--from" not in rest]
     assert {word for words in sources for word in words[:-1]} == context
     assert all((ROOT / name).exists() for name in context)
+
+
+def test_the_build_context_is_enough_for_the_wheel(tmp_path: Path) -> None:
+    """What .dockerignore lets through builds, offline, a wheel with the library, the launcher and the migrations."""
+    for line in (ROOT / ".dockerignore").read_text().split():
+        name = line.removeprefix("!")
+        if line != name and (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif line != name:
+            shutil.copy(ROOT / name, tmp_path)
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "-w", tmp_path / "out", "."], cwd=tmp_path, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "out").glob("voicejobs-*.whl")
+    with ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    for name in ("voicejobs/api/__main__.py", "voicejobs_workers/launcher.py", "voicejobs_migrations/env.py"):
+        assert name in names
 
 
 def test_compose_names_targets_of_the_dockerfile() -> None:

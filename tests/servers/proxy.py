@@ -8,6 +8,8 @@ from types import TracebackType
 from typing import Self
 
 BLOCK_BYTES = 65_536
+REQUEST = b" HTTP/1.1\r\n"
+"""Ends the first line of each request; clients send a head in one go."""
 
 
 class Proxy:
@@ -22,6 +24,7 @@ class Proxy:
         self.port = port
         self.rate = rate
         self.sent_bytes = 0
+        self.requests = 0
         self._open: set[socket.socket] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
 
@@ -73,6 +76,7 @@ class Proxy:
                 target.sendall(data)
                 if counts:
                     self.sent_bytes += len(data)
+                    self.requests += data.count(REQUEST)
                     if self.rate:
                         time.sleep(len(data) / self.rate)
         except OSError:

@@ -1,8 +1,10 @@
 """A server that speaks S3, for tests: moto's, in threads of the process that asks for it."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import uuid4
 
 import boto3
@@ -42,7 +44,7 @@ class S3:
         return [one["Key"].removeprefix(start) for one in found.get("Contents", ())]
 
 
-def client(endpoint_url: str) -> "object":
+def client(endpoint_url: str) -> Any:
     """Return a client of the server."""
     return boto3.client(
         "s3", endpoint_url=endpoint_url, region_name=REGION, aws_access_key_id=KEY_ID, aws_secret_access_key=SECRET
@@ -52,6 +54,7 @@ def client(endpoint_url: str) -> "object":
 @contextmanager
 def serving() -> Iterator[str]:
     """Run a server for the time of a block, and yield its address."""
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:

@@ -82,7 +82,7 @@ async def once(
         BadOption: the key is none.
     """
     key = request.headers.get(IDEMPOTENCY_KEY)
-    place = None if key is None else _place(caller, request, idempotency.check_key(key), asked)
+    place = None if key is None else await context.run(_place, caller, request, idempotency.check_key(key), asked)
     for _ in range(TRIES):
         if place is not None:
             known = await context.run(_find, context.database, place)

@@ -62,7 +62,7 @@ COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] =
     health.measure_lag,
     following.follow_changes,
     webhooks.tell_webhooks,
-    metrics.keep_metrics,
+    metrics.watch,
 )
 """What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
 

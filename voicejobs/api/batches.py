@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -15,7 +16,15 @@ from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, accepted, once, wire
 from voicejobs.api.archive import Archive
 from voicejobs.api.bodies import takes_up_to
-from voicejobs.api.bodies_native import MAX_MANIFEST_BYTES, BatchIn, items_of, parse, read_items
+from voicejobs.api.bodies_native import (
+    MAX_MANIFEST_BYTES,
+    BatchIn,
+    ItemIn,
+    items_of,
+    parse_batch,
+    read_items,
+    whole_schema,
+)
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
@@ -50,7 +59,7 @@ def batch_path(batch_id: str) -> str:
     openapi_extra={
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": BatchIn.model_json_schema(mode="validation")}},
+            "content": {"application/json": {"schema": whole_schema(BatchIn)}},
         }
     },
 )
@@ -58,7 +67,7 @@ def batch_path(batch_id: str) -> str:
 async def create_batch(request: Request, context: Here, caller: Writer, trace_id: TraceId) -> Response:
     """Submit up to 10,000 jobs, named here or in an uploaded file with one JSON object a line; all or none of them."""
     data = await request.body()
-    body = await context.run(parse, BatchIn, data)
+    body, given = await context.run(parse_batch, data)
     intake = intake_of(context, caller, trace_id)
 
     def act(keeper: Keeper) -> None:
@@ -66,14 +75,18 @@ async def create_batch(request: Request, context: Here, caller: Writer, trace_id
             record = records.batch_of(connection, caller.tenant, taken.batch_id)
             keeper.keep(connection, accepted(record, batch_path(record["id"])))
 
-        found = items_of(_items(context, caller, body), body.defaults)
+        found = items_of(_items(context, caller, given, body.input_file_id), body.defaults)
         submit_many(intake, found, body.terms(body.label), within=within)
 
-    asked = await context.run(partial(body.model_dump, mode="json"))
-    return await once(context, caller, request, asked, act)
+    return await once(context, caller, request, await context.run(_digest, data), act)
 
 
-def _items(context: Context, caller: Caller, body: BatchIn) -> Any:
+def _digest(data: bytes) -> str:
+    """Return the SHA-256 of a body."""
+    return sha256(data).hexdigest()
+
+
+def _items(context: Context, caller: Caller, given: list[ItemIn], file_id: str) -> list[ItemIn]:
     """Return the items of a batch: those of the body, or those of the file that it names.
 
     Raises:
@@ -81,12 +94,12 @@ def _items(context: Context, caller: Caller, body: BatchIn) -> Any:
         NoSuchRecord: there is no such file.
         BadManifest: a line of it cannot be read.
     """
-    if bool(body.items) == bool(body.input_file_id):
+    if bool(given) == bool(file_id):
         raise BadOption("A batch has either items or an input_file_id", param="items")
-    if body.items:
-        return body.items
+    if given:
+        return given
     with naming("input_file_id"):
-        file = files.get_file(context.database, caller.tenant, body.input_file_id)
+        file = files.get_file(context.database, caller.tenant, file_id)
         if file.size_bytes > MAX_MANIFEST_BYTES:
             raise BadManifest(f"The manifest is larger than {MAX_MANIFEST_BYTES} bytes")
         with context.blobs.open_raw(file.sha256) as stream:

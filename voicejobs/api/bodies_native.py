@@ -153,6 +153,36 @@ def parse(model: type[M], data: bytes | str) -> M:
         raise invalid_request(faults) from None
 
 
+def parse_batch(data: bytes) -> tuple[BatchIn, list[ItemIn]]:
+    """Read the body of a batch, item by item: to check ten thousand at once would hold up all other requests.
+
+    Raises:
+        InvalidRequest: it is no JSON, or does not fit its schema.
+    """
+    try:
+        whole = json.loads(data)
+    except (ValueError, RecursionError):
+        raise InvalidRequest("The body is no JSON") from None
+    items = whole.pop("items", []) if isinstance(whole, dict) else []
+    batch = _checked(BatchIn, whole)
+    if not isinstance(items, list) or len(items) > MAX_ITEMS:
+        raise InvalidRequest(f"items is a list of {MAX_ITEMS} items at most", param="items")
+    return batch, [_checked(ItemIn, item, "items", number) for number, item in enumerate(items)]
+
+
+def _checked(model: type[M], value: Any, *place: str | int) -> M:
+    """Return a value as a model.
+
+    Raises:
+        InvalidRequest: it does not fit.
+    """
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        faults = [{**fault, "loc": ("body", *place, *fault["loc"])} for fault in error.errors(include_input=False)]
+        raise invalid_request(faults) from None
+
+
 def read_items(stream: BinaryIO) -> list[ItemIn]:
     """Return the items of a manifest of JSON lines.
 
@@ -211,16 +241,30 @@ def job_of_form(fields: Sequence[tuple[str, str]]) -> JobIn:
             raise InvalidRequest("source is the file of the form", param="source")
         else:
             values[name] = text
-    try:
-        return JobIn.model_validate(values)
-    except ValidationError as error:
-        faults = [{**fault, "loc": ("body", *fault["loc"])} for fault in error.errors(include_input=False)]
-        raise invalid_request(faults) from None
+    return _checked(JobIn, values)
+
+
+def whole_schema(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schema of a body without references, so that it can stand anywhere in another document."""
+    schema = model.model_json_schema(mode="validation")
+    parts = schema.pop("$defs", {})
+
+    def placed(node: Any) -> Any:
+        if isinstance(node, list):
+            return [placed(one) for one in node]
+        if not isinstance(node, dict):
+            return node
+        name = str(node.get("$ref", "")).rpartition("/")[2]
+        rest = {key: placed(value) for key, value in node.items() if key != "$ref"}
+        return {**placed(parts[name]), **rest} if name else rest
+
+    found: dict[str, Any] = placed(schema)
+    return found
 
 
 def form_schema() -> dict[str, Any]:
     """Return the schema of the form that `job_of_form` reads."""
-    whole = JobIn.model_json_schema(mode="validation")
+    whole = whole_schema(JobIn)
     properties = {name: one for name, one in whole["properties"].items() if name != "source"}
     for name in _OBJECTS:
         properties[name] = {"type": "string", "description": f"JSON: {properties[name].get('description', '')}"}

@@ -69,11 +69,13 @@ class Topic:
     Args:
         scope: which events.
         snapshot: how it is now; None for what has no state of its own.
+        movement: the part of that which moves; None for the whole of it.
         ended: tells by the snapshot whether nothing more will come.
     """
 
     scope: Scope
     snapshot: Snapshot | None = None
+    movement: Snapshot | None = None
     ended: Callable[[dict[str, Any]], bool] = lambda _: False
 
 
@@ -82,6 +84,7 @@ def job_topic(tenant: str, job_id: str) -> Topic:
     return Topic(
         Scope(tenant, job_id=job_id),
         lambda connection: records.job_of(connection, tenant, job_id),
+        lambda connection: records.movement_of(connection, tenant, job_id),
         lambda record: record["status"] in FINAL_JOB,
     )
 
@@ -91,7 +94,7 @@ def batch_topic(tenant: str, batch_id: str) -> Topic:
     return Topic(
         Scope(tenant, batch_id=batch_id),
         lambda connection: records.batch_of(connection, tenant, batch_id),
-        lambda record: record["status"] not in LIVE_BATCH,
+        ended=lambda record: record["status"] not in LIVE_BATCH,
     )
 
 
@@ -230,21 +233,21 @@ class _Story:
         """Yield what happens, how far it is, and a sign of life, to the end."""
         loop = asyncio.get_running_loop()
         quiet_since = loop.time()
-        record = await self._record() if self._has_state else {}
+        record = await self._movement()
         while not (self._has_state and self._topic.ended(record)):
             event = await self._listener.next(PROGRESS_S if self._has_state else KEEP_ALIVE_S)
             if event is not None:
                 told = _told(event, self._topic)
-                record = await self._record() if _may_end(event, self._topic) else record
+                record = await self._movement() if _may_end(event, self._topic) else record
             else:
-                record = await self._record()
+                record = await self._movement()
                 told = await self._moved(record)
             if not told and loop.time() - quiet_since >= KEEP_ALIVE_S:
                 told = KEEP_ALIVE
             if told:
                 quiet_since = loop.time()
                 yield told
-        async for one in self._last_words(record):
+        async for one in self._last_words(await self._record()):
             yield one
 
     async def _moved(self, record: dict[str, Any]) -> bytes:
@@ -276,8 +279,16 @@ class _Story:
         Raises:
             NoSuchRecord: it was deleted.
         """
-        record: dict[str, Any] = await self._context.run(_snapshot, self._context.database, self._topic)
-        return record
+        return await self._context.run(_look, self._context.database, self._topic.snapshot)
+
+    async def _movement(self) -> dict[str, Any]:
+        """Return what moves of the topic.
+
+        Raises:
+            NoSuchRecord: it was deleted.
+        """
+        look = self._topic.movement or self._topic.snapshot
+        return await self._context.run(_look, self._context.database, look)
 
 
 def _told(event: Event, topic: Topic) -> bytes:
@@ -285,12 +296,12 @@ def _told(event: Event, topic: Topic) -> bytes:
     return frame(event.type, event_record(event, in_batch=bool(topic.scope.batch_id)), event.public_id)
 
 
-def _snapshot(database: Database, topic: Topic) -> dict[str, Any]:
-    """Return the record of a topic."""
-    if topic.snapshot is None:
+def _look(database: Database, look: Snapshot | None) -> dict[str, Any]:
+    """Return what a look tells; nothing for what has no state."""
+    if look is None:
         return {}
     with database.read() as connection:
-        return topic.snapshot(connection)
+        return look(connection)
 
 
 def _last_of(database: Database, scope: Scope) -> Event | None:

@@ -69,18 +69,18 @@ class Order:
         }
 
 
-def add_failed(database: Database, tenant: str, order: Order) -> str:
-    """Insert a batch that cannot be, so that its errors can be read, and return its id."""
+def add_failed(database: Database, tenant: str, order: Order, within: Callable[[Connection, str], None]) -> None:
+    """Insert a batch that cannot be, so that its errors can be read; `within` gets its id in the same transaction."""
     request = {KEY: order.to_json(), "metadata": dict(order.metadata)}
     new = NewBatch("bulk", order.input_file_id, {}, tenant, "batch", watched=True, request=request)
 
-    def add(connection: Connection) -> str:
+    def add(connection: Connection) -> None:
         batch_id = rows.insert_batch(connection, new)
         ended = {"state": BatchState.FAILED, "sealed_at": now_s(), "finished_at": now_s()}
         connection.execute(update(batches).where(batches.c.id == batch_id).values(**ended))
-        return batch_id
+        within(connection, batch_id)
 
-    return database.run(add)
+    database.run(add)
 
 
 def select_batches(tenant: str) -> Select[Any]:

@@ -1,5 +1,6 @@
 """The page of metrics that Prometheus reads: rows, workers, and this process itself."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -8,6 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Response
 from prometheus_client.core import Metric
 
+from voicejobs import spans
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here, Lag
 from voicejobs.api.problems import responses
@@ -31,10 +33,14 @@ async def get_metrics(context: Here, caller: Annotated[Caller, allow("metrics")]
 
 
 @asynccontextmanager
-async def keep_metrics(context: Context) -> AsyncIterator[None]:
-    """Make what the page is read from."""
+async def watch(context: Context) -> AsyncIterator[None]:
+    """Make what the page is read from, and send spans where a collector is named."""
     context.metrics = Metrics(context.database, lambda: own_families(context))
-    yield
+    spans.configure(context.settings.otel_endpoint, "api")
+    try:
+        yield
+    finally:
+        await asyncio.to_thread(spans.close)
 
 
 def own_families(context: Context) -> Iterator[Metric]:

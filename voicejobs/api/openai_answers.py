@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from voicejobs.audio.types import Segment, Transcript
@@ -105,27 +105,49 @@ def _usage(transcript: Transcript) -> dict[str, Any]:
     return {"type": "duration", "seconds": rounded_s(transcript.duration_s) or 0.0}
 
 
-def transcript_events(transcript: Transcript, wanted: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the events of a transcription: each segment, and the whole at the end; the deltas joined are its text."""
+class Deltas:
+    """Give a text out piece by piece, as it becomes known: what was given, joined, is the text without outer blanks."""
+
+    def __init__(self) -> None:
+        self._sent = ""
+        self._blank = ""
+        self._count = 0
+
+    def more(self, texts: Sequence[str]) -> Iterator[bytes]:
+        """Yield the events of what is new among the texts of all segments so far."""
+        new, self._count = texts[self._count :], max(self._count, len(texts))
+        for text in new:
+            whole = self._blank + encodable(text) if self._sent else encodable(text).lstrip()
+            piece = whole.rstrip()
+            self._blank = whole[len(piece) :]
+            if piece:
+                self._sent += piece
+                yield event({"type": "transcript.text.delta", "delta": piece})
+
+    def finish(self, text: str) -> Iterator[bytes]:
+        """Yield the event of what the whole text has besides; nothing where it begins otherwise."""
+        if text.startswith(self._sent) and text != self._sent:
+            rest, self._sent = text[len(self._sent) :], text
+            yield event({"type": "transcript.text.delta", "delta": rest})
+
+
+def transcript_events(
+    transcript: Transcript, wanted: Mapping[str, Any], deltas: Deltas | None = None
+) -> Iterator[bytes]:
+    """Yield the events of a transcription: each segment, and the whole at the end; the deltas joined are its text.
+
+    Args:
+        transcript: what was heard.
+        wanted: what `TranscriptionWish.to_json` told.
+        deltas: what was told already, while the job ran.
+    """
     if wanted["response_format"] == "diarized_json":
         yield from map(event, speaker_segments(transcript))
-    sent = ""
+    deltas = deltas or Deltas()
     text = encodable(transcript.text)
-    for segment in transcript.segments:
-        delta = _following(text, sent, encodable(segment.text))
-        if delta:
-            sent += delta
-            yield event({"type": "transcript.text.delta", "delta": delta})
-    if len(sent) < len(text):
-        yield event({"type": "transcript.text.delta", "delta": text[len(sent) :]})
+    yield from deltas.more([segment.text for segment in transcript.segments])
+    yield from deltas.finish(text)
     yield event({"type": "transcript.text.done", "text": text, "usage": _usage(transcript)})
-
-
-def _following(text: str, sent: str, piece: str) -> str:
-    """Return what of the whole text a segment adds: the outer blanks of the whole are gone."""
-    wanted = piece if sent else piece.lstrip()
-    rest = text[len(sent) :]
-    return wanted if rest.startswith(wanted) else rest if wanted.startswith(rest) else ""
 
 
 def speech_events(parts: Iterable[bytes]) -> Iterator[bytes]:

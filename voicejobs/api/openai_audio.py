@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Protocol
 
 from fastapi import APIRouter, Request, Response
 from starlette.responses import StreamingResponse
@@ -15,6 +15,7 @@ from voicejobs.api.jobs import intake_of
 from voicejobs.api.openai_answers import (
     MEDIA_TYPES,
     SOUND_TYPES,
+    Deltas,
     answer_body,
     event,
     speech_events,
@@ -23,6 +24,7 @@ from voicejobs.api.openai_answers import (
 from voicejobs.api.openai_calls import (
     CallerGoneError,
     Spoken,
+    heard_so_far,
     in_their_words,
     sound_of,
     speech_request,
@@ -51,6 +53,9 @@ from voicejobs.submit import Blob
 router = APIRouter(tags=["openai audio"])
 MAX_FILE_NAME = 255
 KEEP_ALIVE_S = 15.0
+TOLD_EVERY_S = 0.5
+"""Time between two looks at what a job has heard by now."""
+COMMENT = b": waiting\n\n"
 _PROBLEMS = responses(400, 404, 408, 410, 413, 415, 500)
 _GONE = 499
 """Status for logs alone: whoever asked does not read it."""
@@ -104,7 +109,7 @@ async def create_speech(request: Request, context: Here, caller: Writer, trace_i
         return await _accepted(context, intake, item)
     job_id = await _submitted(context, intake, item)
     if wish.stream:
-        return _stream(request, context, job_id, lambda: _spoken_events(context, job_id))
+        return _stream(request, context, job_id, _Speech(context, job_id))
     return await _answered(request, context, job_id, lambda: _spoken_answer(context, job_id, wish))
 
 
@@ -160,7 +165,7 @@ async def _listen(request: Request, context: Context, intake: Intake, task: Task
         return await _accepted(context, intake, item)
     job_id = await _submitted(context, intake, item)
     if wish.stream:
-        return _stream(request, context, job_id, lambda: _heard_events(context, job_id, wish))
+        return _stream(request, context, job_id, _Hearing(context, job_id, wish))
     return await _answered(request, context, job_id, lambda: _heard_answer(context, job_id, wish))
 
 
@@ -209,13 +214,6 @@ async def _heard_answer(context: Context, job_id: str, wish: TranscriptionWish) 
     return Response(content, media_type=MEDIA_TYPES[wish.response_format], headers=headers)
 
 
-async def _heard_events(context: Context, job_id: str, wish: TranscriptionWish) -> AsyncIterator[bytes]:
-    """Yield the transcript of a job as events."""
-    transcript = await context.run(transcript_of, context, job_id)
-    for told in transcript_events(transcript, wish.to_json()):
-        yield told
-
-
 async def _spoken_answer(context: Context, job_id: str, wish: SpeechWish) -> Response:
     """Return the sound of a job."""
     spoken = await context.run(sound_of, context, job_id)
@@ -236,40 +234,90 @@ async def _bytes_of(context: Context, spoken: Spoken) -> AsyncIterator[bytes]:
         await context.run(file.close)
 
 
-async def _spoken_events(context: Context, job_id: str) -> AsyncIterator[bytes]:
-    """Yield the sound of a job as events."""
-    spoken = await context.run(sound_of, context, job_id)
+class _Teller(Protocol):
+    """Tell of a job by events, some while it runs and the rest once it is done."""
 
-    def parts() -> Iterator[bytes]:
-        with context.blobs.open_artifact(spoken.sha256, spoken.data, packed=False) as file:
-            while data := file.read(COPY_BYTES):
-                yield data
+    def meanwhile(self) -> AsyncIterator[bytes]:
+        """Yield what is new since the last time."""
+        ...
 
-    told = speech_events(parts())
-    while (one := await context.run(next, told, None)) is not None:
-        yield one
+    def at_the_end(self) -> AsyncIterator[bytes]:
+        """Yield what is left to tell."""
+        ...
 
 
-def _stream(
-    request: Request, context: Context, job_id: str, events: Callable[[], AsyncIterator[bytes]]
-) -> StreamingResponse:
-    """Answer with events: comments while the job runs, so that nothing on the way takes the line for dead."""
+class _Speech:
+    """Tell of speech: its sound, once it is there."""
+
+    def __init__(self, context: Context, job_id: str) -> None:
+        self._context = context
+        self._job_id = job_id
+
+    async def meanwhile(self) -> AsyncIterator[bytes]:
+        """Yield nothing: levels are those of the whole."""
+        nothing: tuple[bytes, ...] = ()
+        for one in nothing:
+            yield one
+
+    async def at_the_end(self) -> AsyncIterator[bytes]:
+        """Yield the sound."""
+        spoken = await self._context.run(sound_of, self._context, self._job_id)
+
+        def parts() -> Iterator[bytes]:
+            with self._context.blobs.open_artifact(spoken.sha256, spoken.data, packed=False) as file:
+                while data := file.read(COPY_BYTES):
+                    yield data
+
+        told = speech_events(parts())
+        while (one := await self._context.run(next, told, None)) is not None:
+            yield one
+
+
+class _Hearing:
+    """Tell of a transcription: the text as windows are heard, and in the end what it came to."""
+
+    def __init__(self, context: Context, job_id: str, wish: TranscriptionWish) -> None:
+        self._context = context
+        self._job_id = job_id
+        self._wish = wish
+        self._deltas = Deltas()
+
+    async def meanwhile(self) -> AsyncIterator[bytes]:
+        """Yield the text that was heard since the last time."""
+        if self._wish.channels != "split":
+            texts = await self._context.run(heard_so_far, self._context.database, self._job_id)
+            for told in self._deltas.more(texts):
+                yield told
+
+    async def at_the_end(self) -> AsyncIterator[bytes]:
+        """Yield the rest, and the whole."""
+        transcript = await self._context.run(transcript_of, self._context, self._job_id)
+        for told in transcript_events(transcript, self._wish.to_json(), self._deltas):
+            yield told
+
+
+def _stream(request: Request, context: Context, job_id: str, teller: _Teller) -> StreamingResponse:
+    """Answer with events; comments while there is nothing to tell, or something on the way takes the line for dead."""
     headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no", "voicejobs-job-id": job_id}
-    content = _told(request, context, job_id, events)
-    return StreamingResponse(content, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(_told(request, context, job_id, teller), media_type="text/event-stream", headers=headers)
 
 
-async def _told(
-    request: Request, context: Context, job_id: str, events: Callable[[], AsyncIterator[bytes]]
-) -> AsyncIterator[bytes]:
+async def _told(request: Request, context: Context, job_id: str, teller: _Teller) -> AsyncIterator[bytes]:
     """Yield the events of a job that is waited for; an error is one of them, since the status is sent by then."""
     waiting = asyncio.create_task(wait_for(request, context, job_id))
+    loop = asyncio.get_running_loop()
     try:
-        yield b": waiting\n\n"
-        while not (await asyncio.wait({waiting}, timeout=KEEP_ALIVE_S))[0]:
-            yield b": waiting\n\n"
+        yield COMMENT
+        quiet_since = loop.time()
+        while not (await asyncio.wait({waiting}, timeout=TOLD_EVERY_S))[0]:
+            async for told in teller.meanwhile():
+                quiet_since = loop.time()
+                yield told
+            if loop.time() - quiet_since > KEEP_ALIVE_S:
+                quiet_since = loop.time()
+                yield COMMENT
         await waiting
-        async for told in events():
+        async for told in teller.at_the_end():
             yield told
     except CallerGoneError:
         return

@@ -5,16 +5,17 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Row
+from sqlalchemy import Connection, Row
 
 from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
+from voicejobs.api.answers import Keeper, once
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
@@ -34,9 +35,10 @@ from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
 from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Terms, check_metadata, naming, options_of, submit_many
+from voicejobs.intake import Intake, Item, Source, Taken, Terms, Wish, check_metadata, naming, options_of, submit_many
 from voicejobs.outbound.sources import url_source
 from voicejobs.store import files
+from voicejobs.store.idempotency import Answer
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
 from voicejobs.submit import Blob
@@ -76,8 +78,15 @@ class NewBatch(BaseModel):
     output_expires_after: OutputLifetime | None = None
 
 
-@router.post("/v1/batches", operation_id="create_openai_batch", responses=responses(400, 404, 413, 415, 503))
-async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id: TraceId) -> dict[str, Any]:
+@router.post(
+    "/v1/batches",
+    operation_id="create_openai_batch",
+    responses=responses(400, 404, 409, 413, 415, 422, 503),
+    response_model=dict[str, Any],
+)
+async def create_batch(
+    wanted: NewBatch, request: Request, context: Here, caller: Writer, trace_id: TraceId
+) -> Response:
     """Begin a batch whose requests are the lines of an uploaded file.
 
     A line that is no request ends in the file of errors; the others go on. A custom_id that comes twice, and a file
@@ -89,8 +98,15 @@ async def create_batch(wanted: NewBatch, context: Here, caller: Writer, trace_id
     check_metadata(metadata)
     life = None if wanted.output_expires_after is None else wanted.output_expires_after.model_dump()
     order = Order(wanted.endpoint, wanted.input_file_id, wanted.completion_window, window_s, metadata, life_s(life))
-    batch_id = await context.run(_create, intake, order)
-    return await _shown(context, caller.tenant, batch_id)
+
+    def act(keeper: Keeper) -> None:
+        def within(connection: Connection, batch_id: str) -> None:
+            row = line_batches.find(connection, caller.tenant, batch_id)
+            keeper.keep(connection, Answer(200, {}, batch_object(line_batches.standings(connection, [row])[0])))
+
+        _create(intake, order, within)
+
+    return await once(context, caller, request, wanted.model_dump(mode="json"), act)
 
 
 @router.get("/v1/batches", operation_id="list_openai_batches", responses=responses(400))
@@ -185,8 +201,8 @@ def _window_s(text: str) -> float:
     return int(match[1]) * _HOUR_S
 
 
-def _create(intake: Intake, order: Order) -> str:
-    """Read the file of a batch, insert what it asks for, and return the id of the batch.
+def _create(intake: Intake, order: Order, within: Callable[[Connection, str], None]) -> None:
+    """Read the file of a batch and insert what it asks for; `within` gets the id in the same transaction.
 
     Raises:
         NoSuchRecord, BadOption, TooLarge, QueueFull: as their names say.
@@ -199,9 +215,10 @@ def _create(intake: Intake, order: Order) -> str:
         raise TooLarge(f"The file of a batch has at most {settings.api_batch_bytes} bytes", param="input_file_id")
     items: list[Item] = []
     bad: list[BadLine] = []
+    reader = _Reader(intake, order.endpoint)
     with intake.blobs.open_raw(file.sha256) as lines:
         for line in read_lines(lines, order.endpoint, most=settings.api_batch_lines, longest_bytes=LONGEST_LINE_BYTES):
-            found = line if isinstance(line, BadLine) else _item_of(intake, line, order.endpoint)
+            found = line if isinstance(line, BadLine) else reader.item(line)
             if isinstance(found, Item):
                 items.append(found)
                 continue
@@ -209,13 +226,19 @@ def _create(intake: Intake, order: Order) -> str:
             if found.is_fatal:
                 break
     if bad and bad[-1].is_fatal:
-        return line_batches.add_failed(intake.database, intake.tenant, _with(order, bad[-1:]))
+        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad[-1:]), within)
+        return
     if not items:
         none = BadLine(1, "empty_file", "The file holds no request")
-        return line_batches.add_failed(intake.database, intake.tenant, _with(order, bad or [none]))
+        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad or [none]), within)
+        return
     order = _with(order, bad)
     terms = Terms(expires_after_s=order.window_s, label=file.name, metadata=order.metadata)
-    return submit_many(intake, items, terms, request={KEY: order.to_json()}).batch_id
+
+    def finish(connection: Connection, taken: Taken) -> None:
+        within(connection, taken.batch_id)
+
+    submit_many(intake, items, terms, request={KEY: order.to_json()}, within=finish)
 
 
 def _with(order: Order, bad: list[BadLine]) -> Order:
@@ -231,59 +254,74 @@ def _with(order: Order, bad: list[BadLine]) -> Order:
     )
 
 
-def _item_of(intake: Intake, line: Line, endpoint: str) -> Item | BadLine:
-    """Return what a line asks for, all of it checked, or what is wrong with it."""
-    try:
-        with in_their_words():
-            item = _spoken_item(intake, line) if endpoint == SPEECH else _heard_item(intake, line, endpoint)
-            options_of(intake.settings, item.wish)
-    except VoicejobsError as error:
-        return BadLine.of(line, error)
-    return item
+class _Reader:
+    """Read what lines ask for; what many lines have in common is looked at once."""
 
+    def __init__(self, intake: Intake, endpoint: str) -> None:
+        self._intake = intake
+        self._endpoint = endpoint
+        self._files: set[str] = set()
+        self._wishes: set[str] = set()
 
-def _spoken_item(intake: Intake, line: Line) -> Item:
-    """Return the item of a text that is to be spoken."""
-    wish = speech_wish(line.body, intake.settings.api_speech_chars)
-    if wish.stream:
-        raise BadOption("stream_format sse makes no sense in a batch", param="stream_format")
-    _, wanted = speech_request(intake.settings, wish)
-    return Item(wanted, Source(text=wish.text, name=line.custom_id), {KEY: {"custom_id": line.custom_id}})
+    def item(self, line: Line) -> Item | BadLine:
+        """Return what a line asks for, all of it checked, or what is wrong with it."""
+        try:
+            with in_their_words():
+                item = self._spoken(line) if self._endpoint == SPEECH else self._heard(line)
+                self._check(item.wish)
+        except VoicejobsError as error:
+            return BadLine.of(line, error)
+        return item
 
+    def _check(self, wish: Wish) -> None:
+        """Refuse a wish that cannot be."""
+        key = repr((wish.task, wish.engine, wish.model, sorted(wish.options.items()), wish.formats))
+        if key not in self._wishes:
+            options_of(self._intake.settings, wish)
+            self._wishes.add(key)
 
-def _heard_item(intake: Intake, line: Line, endpoint: str) -> Item:
-    """Return the item of a recording that is to be heard."""
-    given = [name for name in _SOURCES if line.body.get(name) is not None]
-    if len(given) != 1:
-        raise BadOption(
-            "The body must have one of file_id, url and input_audio", param=given[0] if given else "file_id"
-        )
-    fields = {name: value for name, value in line.body.items() if name not in _SOURCES}
-    wish = transcription_wish(fields, "translate" if endpoint == TRANSLATIONS else "transcribe")
-    if wish.stream:
-        raise BadOption("stream makes no sense in a batch", param="stream")
-    _, wanted = transcription_request(intake.settings, wish)
-    source = _source_of(intake, given[0], line.body[given[0]])
-    return Item(wanted, source, {KEY: {"custom_id": line.custom_id, **wish.to_json()}})
+    def _spoken(self, line: Line) -> Item:
+        """Return the item of a text that is to be spoken."""
+        settings = self._intake.settings
+        wish = speech_wish(line.body, settings.api_speech_chars)
+        if wish.stream:
+            raise BadOption("stream_format sse makes no sense in a batch", param="stream_format")
+        _, wanted = speech_request(settings, wish)
+        return Item(wanted, Source(text=wish.text, name=line.custom_id), {KEY: {"custom_id": line.custom_id}})
 
+    def _heard(self, line: Line) -> Item:
+        """Return the item of a recording that is to be heard."""
+        given = [name for name in _SOURCES if line.body.get(name) is not None]
+        if len(given) != 1:
+            raise BadOption(
+                "The body must have one of file_id, url and input_audio", param=given[0] if given else "file_id"
+            )
+        fields = {name: value for name, value in line.body.items() if name not in _SOURCES}
+        wish = transcription_wish(fields, "translate" if self._endpoint == TRANSLATIONS else "transcribe")
+        if wish.stream:
+            raise BadOption("stream makes no sense in a batch", param="stream")
+        _, wanted = transcription_request(self._intake.settings, wish)
+        source = self._source(given[0], line.body[given[0]])
+        return Item(wanted, source, {KEY: {"custom_id": line.custom_id, **wish.to_json()}})
 
-def _source_of(intake: Intake, kind: str, value: Any) -> Source:
-    """Return the recording of a line.
+    def _source(self, kind: str, value: Any) -> Source:
+        """Return the recording of a line.
 
-    Raises:
-        BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
-    """
-    if kind == "input_audio":
-        return _inline_source(intake, value)
-    if not isinstance(value, str) or not value:
-        raise BadOption(f"{kind} is no text", param=kind)
-    if kind == "file_id":
+        Raises:
+            BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
+        """
+        if kind == "input_audio":
+            return _inline_source(self._intake, value)
+        if not isinstance(value, str) or not value:
+            raise BadOption(f"{kind} is no text", param=kind)
         with naming(kind):
-            file = files.get_file(intake.database, intake.tenant, value)
-        return Source(blob=Blob(file.sha256, file.size_bytes), name=file.name)
-    with naming(kind):
-        url_source(intake.settings, value)  # one address that is not allowed is a bad line, and no bad batch
-    return Source(url=value)
+            if kind == "url":
+                url_source(self._intake.settings, value)
+                return Source(url=value)
+            if value not in self._files:
+                files.get_file(self._intake.database, self._intake.tenant, value)
+                self._files.add(value)
+        return Source(file_id=value)
 
 
 def _inline_source(intake: Intake, value: Any) -> Source:

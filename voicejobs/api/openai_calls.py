@@ -31,12 +31,14 @@ from voicejobs.intake import Wish
 from voicejobs.settings import Settings
 from voicejobs.store import artifacts as kept
 from voicejobs.store.database import Database
-from voicejobs.store.schema import artifacts, jobs
-from voicejobs.store.states import JobState
+from voicejobs.store.schema import artifacts, jobs, step_runs
+from voicejobs.store.states import JobState, StepState
 
 _logger = logging.getLogger(__name__)
 TRANSCRIPT, SOUND = "transcript", "sound"
 """Kinds of artifacts that jobs leave behind."""
+RECOGNISE = "recognise"
+"""The node that hears."""
 _ONCE: Mapping[str, str] = {"x-should-retry": "false"}
 """Headers of what is not to be asked again: the job has been tried as often as it may be."""
 _OPTIONS = "options."
@@ -46,6 +48,9 @@ _THEIR_NAMES: Mapping[str, str] = {
     "instruct": "instructions",
     "sample_rate_hz": "sample_rate",
 }
+
+
+_cancelling: "set[asyncio.Task[None]]" = set()
 
 
 class CallerGoneError(Exception):
@@ -147,11 +152,16 @@ async def wait_for(request: Request, context: Context, job_id: str) -> None:
             raise CallerGoneError
         state = waiting.result()
     finally:
+        # Whoever waits for us may be cancelled while we clear up: the job is seen to first, by a task of its own.
+        cancelling = asyncio.create_task(_take_back(context, job_id)) if state is None else None
+        if cancelling is not None:
+            _cancelling.add(cancelling)
+            cancelling.add_done_callback(_cancelling.discard)
         for task in (waiting, leaving):
             task.cancel()
         await asyncio.gather(waiting, leaving, return_exceptions=True)
-        if state is None:
-            await asyncio.shield(asyncio.ensure_future(context.run(_cancel, context.database, job_id)))
+        if cancelling is not None:
+            await asyncio.shield(cancelling)
     if state is None:
         raise WaitedTooLong(
             f"The job was not done within {longest_s:g} s, and is cancelled",
@@ -169,13 +179,16 @@ async def _left(request: Request) -> None:
         pass
 
 
-def _cancel(database: Database, job_id: str) -> None:
+async def _take_back(context: Context, job_id: str) -> None:
     """Cancel a job, if it has not ended by now."""
     try:
-        control.cancel_jobs(database, [job_id])
-        _logger.info("cancelled: nobody waits for the job any more", extra={"job_id": job_id})
+        await context.run(control.cancel_jobs, context.database, [job_id])
     except WrongState:
-        pass
+        return
+    except VoicejobsError as error:
+        _logger.warning("the job of a call could not be cancelled", extra={"job_id": job_id, "error": error.message})
+        return
+    _logger.info("cancelled: nobody waits for the job any more", extra={"job_id": job_id})
 
 
 def error_of(row: Row[Any], longest_s: float = 0.0) -> VoicejobsError:
@@ -208,6 +221,29 @@ def job_row(database: Database, job_id: str) -> Any:
     query = select(jobs.c.id, jobs.c.state, jobs.c.error, jobs.c.audio_s, jobs.c.request).where(jobs.c.id == job_id)
     with database.read() as connection:
         return connection.execute(query).one()
+
+
+def heard_so_far(database: Database, job_id: str) -> list[str]:
+    """Return the texts of the segments, in their order, that a job under way has heard from the start without a gap.
+
+    They are those of its transcript in the end, unless it keeps channels apart: these are merged by time then.
+    """
+    query = (
+        select(step_runs.c.state, step_runs.c.output, step_runs.c.checkpoint)
+        .where(step_runs.c.job_id == job_id, step_runs.c.node == RECOGNISE)
+        .order_by(step_runs.c.shard)
+    )
+    texts: list[str] = []
+    with database.read() as connection:
+        found = list(connection.execute(query))
+    for row in found:
+        done = row.state == StepState.SUCCEEDED
+        kept = row.output if done else row.checkpoint
+        results = json.loads(kept).get("results", ()) if kept else ()
+        texts += [segment["text"] for result in results for segment in result["segments"]]
+        if not done:
+            break
+    return texts
 
 
 def transcript_of(context: Context, job_id: str) -> Transcript:

@@ -1,12 +1,15 @@
 """What commands with `--server` have in common: which service they talk to, and how its times and errors are shown."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
+from voicejobs.cli.globals import current
 from voicejobs.client.service import Service
 from voicejobs.settings import Settings
 
@@ -17,6 +20,7 @@ HERE = "none"
 FINAL = frozenset(("succeeded", "failed", "cancelled", "expired"))
 BATCH_FINAL = frozenset(("completed", "failed", "expired", "cancelled"))
 PAGE = 100
+LOOPBACK = frozenset(("localhost", "127.0.0.1", "::1"))
 
 
 def server_option(command: _Decorated) -> _Decorated:
@@ -36,11 +40,19 @@ def remote_settings(settings: Settings, server: str | None, *, by_setting: bool 
         server: what `--server` says.
         by_setting: whether VOICEJOBS_SERVER_URL alone is enough.
     """
-    if server == HERE:
+    if server == HERE or not (server or (by_setting and settings.server_url)):
         return None
-    if server:
-        return replace(settings, server_url=server)
-    return settings if by_setting and settings.server_url else None
+    found = replace(settings, server_url=server) if server else settings
+    host = urlsplit(found.server_url).hostname or ""
+    if found.server_key and found.server_url.startswith("http://") and host not in LOOPBACK and not current().quiet:
+        click.echo(f"warning: the key goes to {host} in plain text: use https://", err=True)
+    return found
+
+
+def given_flags(flags: Iterable[str]) -> frozenset[str]:
+    """Return which of the options of the command that runs were given, on its line or by the configuration."""
+    context = click.get_current_context()
+    return frozenset(name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT)
 
 
 def records(service: Service, path: str, limit: int, **params: Any) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import click
 from voicejobs.cli.export import file_mode, stems
 from voicejobs.cli.globals import current
 from voicejobs.cli.main import complain
+from voicejobs.cli.outputs import ending
 from voicejobs.cli.remote import PAGE, name_of
 from voicejobs.cli.show import print_json
 from voicejobs.client.service import Service
@@ -95,12 +96,12 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
     kinds = {artifact["kind"] for artifact in job.get("artifacts", ())}
     if kinds & {"transcript", "captions"} or not kinds:
         for name in wish.formats:
-            answer = service.send("GET", f"/api/v1/jobs/{job['id']}/transcript.{name}", params=_query(wish.render))
+            answer = service.send("GET", f"/api/v1/jobs/{job['id']}/transcript.{name}", params=query_of(wish.render))
             made[Path(f"{stem}{extension(name)}")] = answer.content
     for artifact in job.get("artifacts", ()):
         if artifact["kind"] == SOUND:
             answer = service.send("GET", f"/api/v1/artifacts/{artifact['id']}/content")
-            made[Path(f"{stem}.{artifact['format']}")] = answer.content
+            made[Path(f"{stem}{ending(str(artifact['format']))}")] = answer.content
     there = {path for path, data in made.items() if path.is_file() and path.read_bytes() == data}
     for path in made:
         if path not in there and not wish.force and path.exists():
@@ -114,7 +115,7 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
             outcome.files.append(str(path))
 
 
-def _query(render: Mapping[str, Any]) -> dict[str, str]:
+def query_of(render: Mapping[str, Any]) -> dict[str, str]:
     """Return options of rendering as the service takes them in an address."""
     return {
         name: ("true" if value else "false") if isinstance(value, bool) else str(value)

@@ -12,15 +12,16 @@ import click
 from voicejobs.cli.follow import EXIT_ALL_FAILED, EXIT_SOME_FAILED
 from voicejobs.cli.globals import current
 from voicejobs.cli.main import EXIT_INTERRUPTED
-from voicejobs.cli.remote import BATCH_FINAL, FINAL, PAGE, audio_s, name_of
+from voicejobs.cli.remote import BATCH_FINAL, FINAL, PAGE, audio_s, counts_of, name_of
 from voicejobs.cli.show import duration
 from voicejobs.client.service import Event, Service
-from voicejobs.errors import NoSuchRecord, ServerUnreachable, Transient, WrongState
+from voicejobs.errors import ServerUnreachable, Transient
 from voicejobs.store.paths import display_name
 
 POLL_S = 2.0
-END = "end"
-"""Event after which a stream has nothing more to say."""
+SNAPSHOT, END = "snapshot", "end"
+"""Events that bear the record of what is followed: as it is at the beginning, and as it has become."""
+BATCHES = "/batches/"
 
 
 @dataclass(slots=True)
@@ -64,50 +65,51 @@ class RemoteFollowing:
         return EXIT_SOME_FAILED if self._failed < len(self._seen) else EXIT_ALL_FAILED
 
     def _follow(self, path: str) -> None:
-        """Listen until the record at `path` is final; after each connection the records themselves are asked."""
-        last_id, away_since = "", None
-        while not self._is_over(path):
+        """Listen until the record at `path` is final.
+
+        The stream begins with the record as it is and ends with what became of it, so that a job costs one request and
+        its report another. Where there is no stream, or it breaks, the records themselves are asked.
+        """
+        last_id, away_since, before = "", None, len(self._seen)
+        while True:
             try:
                 for event in self.service.stream(f"{path}/events", last_id=last_id):
                     away_since, last_id = None, event.id or last_id
-                    self._take(event)
-                    if event.type == END:
-                        break
-            except (ServerUnreachable, Transient) as error:
+                    if self._take(event, path, before):
+                        return
+            except Transient as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.wait_s:
                     raise
-                if not isinstance(error, ServerUnreachable):  # too many streams, for example: ask now and then
-                    time.sleep(POLL_S)
-                time.sleep(POLL_S / 4)
-            except (NoSuchRecord, WrongState):
-                time.sleep(POLL_S)
+                # Too many streams, for example: ask now and then. A service that is away is not asked more often.
+                time.sleep(POLL_S / 4 if isinstance(error, ServerUnreachable) else POLL_S)
+            if self._is_over(self.service.get(path), path, before):
+                return
 
-    def _is_over(self, path: str) -> bool:
-        """Ask how a job or a batch stands, and show what has ended unseen."""
-        record = self.service.get(path)
-        if record.get("object") == "job" or "/jobs/" in path:
+    def _take(self, event: Event, path: str, before: int) -> bool:
+        """Note what an event tells; True where nothing more will come."""
+        try:
+            told = json.loads(event.data)
+        except ValueError:
+            return False
+        if event.type in {SNAPSHOT, END}:
+            return self._is_over(told, path, before)
+        data = told.get("data") if isinstance(told, dict) and BATCHES in path else None
+        job = data if isinstance(data, dict) and data.get("object") == "job" else {}
+        if job.get("status") in FINAL and job["id"] not in self._seen:
+            self._note(self.service.get(f"/api/v1/jobs/{job['id']}"))
+        return False
+
+    def _is_over(self, record: Mapping[str, Any], path: str, before: int) -> bool:
+        """Show what has ended unseen by the record of a job or a batch, and tell whether that is all."""
+        if BATCHES not in path:
             self._note(record)
             return record["status"] in FINAL
-        over = record["status"] in BATCH_FINAL
-        for job in self.service.pages(f"{path}/items", limit=PAGE, order="asc"):
-            self._note(job)
-        return over
-
-    def _take(self, event: Event) -> None:
-        """Note what an event tells: a whole record, or the id of a job that has ended."""
-        try:
-            data = json.loads(event.data)
-        except ValueError:
-            return
-        if not isinstance(data, dict):
-            return
-        if isinstance(data.get("data"), dict):
-            data = data["data"]
-        status = str(data.get("status") or event.type.rpartition(".")[2])
-        job_id = str(data.get("job_id") or data.get("id") or "")
-        if job_id.startswith("job_") and status in FINAL and job_id not in self._seen:
-            self._note(data if "source" in data else self.service.get(f"/api/v1/jobs/{job_id}"))
+        ended = sum(count for state, count in counts_of(record).items() if state in FINAL)
+        if ended > len(self._seen) - before:
+            for job in self.service.pages(f"{path}/items", limit=PAGE, order="asc"):
+                self._note(job)
+        return record["status"] in BATCH_FINAL
 
     def _note(self, job: Mapping[str, Any]) -> None:
         """Count and show a job that has ended, once."""

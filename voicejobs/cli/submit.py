@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.globals import current_settings
 from voicejobs.cli.recognition_options import recognition_options
-from voicejobs.cli.remote import HERE, remote_settings, server_option
+from voicejobs.cli.remote import HERE, given_flags, remote_settings, server_option
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.subtitle_options import subtitle_options
 from voicejobs.errors import BadUsage
@@ -83,8 +82,7 @@ each line is submitted once.
 )
 @click.option("--wait", is_flag=True, help="Start workers where none run, and follow the batch to its end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document; with --wait, one object a line.")
-@click.pass_context
-def submit(ctx: click.Context, paths: tuple[str, ...], server: str | None, manifest: str | None, **flags: Any) -> int:
+def submit(paths: tuple[str, ...], server: str | None, manifest: str | None, **flags: Any) -> int:
     """Hand the command line to what reads the manifest, or to what uploads."""
     if bool(paths) == (manifest is not None):
         raise BadUsage("submit takes either paths or --manifest", hint="Name recordings, or a list of them.")
@@ -105,7 +103,7 @@ def submit(ctx: click.Context, paths: tuple[str, ...], server: str | None, manif
             "submit PATH... uploads to a service, and none is named",
             hint="Give --server URL, or set VOICEJOBS_SERVER_URL; `voicejobs transcribe` works on this machine.",
         )
-    given = frozenset(name for name in flags if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT)
+    given = given_flags(flags)
     if "tenant" in given:
         raise BadUsage("--tenant is not yours to choose at a service: it is that of the key", hint="Leave it out.")
     return remote_submit.run(settings, paths, flags, given)

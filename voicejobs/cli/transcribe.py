@@ -7,11 +7,22 @@ import click
 
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.durations import Duration
+from voicejobs.cli.globals import current_settings
 from voicejobs.cli.recognition_options import recognition_options
+from voicejobs.cli.remote import given_flags, remote_settings, server_option
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.subtitle_options import subtitle_options
 from voicejobs.cli.template import DEFAULT_TEMPLATE, FIELDS
+from voicejobs.errors import BadUsage
 from voicejobs.formats import FORMATS
+
+_HERE_ALONE = frozenset(
+    (
+        "archive", "dry_run", "fail_fast", "jobs", "max_failures", "output_template", "retry_failed", "skip_existing",
+        "stdin_name", "summary", "timeout",
+    )
+)  # fmt: skip
+"""Options that a service has no part in."""
 
 _HELP = """Transcribe files and folders.
 
@@ -96,8 +107,19 @@ is missing is done.
     help="Write what became of every file to FILE, as JSON.",
 )
 @click.option("--no-progress", is_flag=True, help="Show only failures, warnings and the summary.")
-def transcribe(paths: tuple[str, ...], **flags: Any) -> int:
-    """Hand the command line to the session."""
+@server_option
+def transcribe(paths: tuple[str, ...], server: str | None, **flags: Any) -> int:
+    """Hand the command line to the session, or to what uploads."""
+    if (remote := remote_settings(current_settings(), server, by_setting=False)) is not None:
+        from voicejobs.cli import remote_submit  # noqa: PLC0415
+
+        given = given_flags(flags)
+        for name in sorted(given & _HERE_ALONE):
+            raise BadUsage(f"--{name.replace('_', '-')} does not go with --server", hint="Leave one of them out.")
+        if flags["output_dir"] == Path("-"):
+            raise BadUsage("-o - does not go with --server", hint="Name a folder with -o.")
+        flags |= {"lane": "bulk", "label": None, "wait": True}
+        return remote_submit.run(remote, paths, flags, given | {"output_dir"})
     from voicejobs.cli.recognising import Recognising  # noqa: PLC0415 - help and completion need no database
     from voicejobs.cli.session import run  # noqa: PLC0415
 

@@ -7,6 +7,7 @@ import click
 
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.recognition_options import recognition_options
+from voicejobs.cli.remote import server_option
 from voicejobs.cli.spelling import Command
 from voicejobs.cli.subtitle_options import subtitle_options
 from voicejobs.formats import FORMATS
@@ -17,6 +18,7 @@ _HELP = """Transcribe what comes into a folder, each recording once.
 Examples:
   voicejobs watch inbox/ -o text/ -f txt,srt
   voicejobs watch inbox/ -o inbox/text -m small -l de --settle 10
+  voicejobs watch inbox/ -o text/ --server https://voice.example.org
   voicejobs watch inbox/ -o text/ --once --json
 
 A file is taken once its size and its time have stood still, whether it was copied, moved, renamed or linked there, and
@@ -66,6 +68,7 @@ command; what it has taken is in the database, and the same command goes on with
     metavar="SECONDS",
     help="Pause between two looks; longer where a look takes more than a tenth of it.",
 )
+@server_option
 @click.option("--once", is_flag=True, help="Take what stands still now, see it through, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Write events as lines of JSON to standard output.")
 @click.option("--no-progress", is_flag=True, help="Show only failures, warnings and the summary.")

@@ -4,11 +4,11 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 
@@ -23,6 +23,7 @@ from voicejobs.cli.outputs import ending, require_writable
 from voicejobs.cli.patterns import Pattern, parse_size
 from voicejobs.cli.progress import human_view
 from voicejobs.cli.recognising import Recognising
+from voicejobs.cli.remote import remote_settings
 from voicejobs.cli.report import Reporter, Summary
 from voicejobs.cli.running import (
     EXIT_INTERRUPTED,
@@ -38,9 +39,9 @@ from voicejobs.embedded.stack import Stack
 from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
 from voicejobs.models.parts import PullEvent
 from voicejobs.settings import Settings
-from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database
 from voicejobs.store.paths import display_name
+from voicejobs.store.remote_blobs import blob_store
 from voicejobs.submit import InputFile, Submission
 
 LOOK_S = 0.2
@@ -108,9 +109,10 @@ def _watch(root: str, flags: dict[str, Any], reporter: Reporter, summary: Summar
             reporter.warn("fetching_model", f"{event.model}: {event.text}")
 
     told: set[str] = set()
-    options = errand.options(settings, flags, formats, tell, fetch=True)
-    if settings.broker_url:
+    remote = remote_settings(settings, flags["server"], by_setting=False)
+    if remote is None and settings.broker_url:
         require_answer(settings.broker_url)
+    options = errand.options(settings, flags, formats, tell, fetch=remote is None)
     facts = {
         "version": __version__, "dry_run": False, "files": 0, "output_dir": display_name(str(out)),
         "formats": formats, **errand.facts(options), "watched": display_name(root),
@@ -118,25 +120,33 @@ def _watch(root: str, flags: dict[str, Any], reporter: Reporter, summary: Summar
     reporter.start(facts)
     for warning in errand.warnings(flags):
         reporter.warn("option_without_effect", warning)
-    stack = cleanup.enter_context(Stack(settings))
-    database = cleanup.enter_context(opened(settings))
-    submission = _submission(settings, database, options, root, out)
     places = Places.below(out, formats)
-    watcher = Watcher(
-        root, Run(stack, submission, reporter, summary), Inbox(_search(root, flags), _own(out, formats)), places,
-        Settling(flags["settle"]), flags["poll"],
-    )  # fmt: skip
-    if not current().quiet and not flags["as_json"]:
-        click.echo(f"Watching {display_name(root)}; Ctrl-C ends it", err=True)
+    if remote is None:
+        stack = cleanup.enter_context(Stack(settings))
+        database = cleanup.enter_context(opened(settings))
+        run = Run(stack, _submission(settings, database, options, root, out), reporter, summary)
+        work: Work = Embedded(run, places)
+    else:
+        from voicejobs.cli.remote_watch import Remote  # noqa: PLC0415 - only with --server
+
+        work = cleanup.enter_context(Remote.begun(remote, root, flags, places, reporter, summary))
+    _see_to(Watcher(root, work, Inbox(_search(root, flags), _own(out, formats)), Settling(flags["settle"])), flags)
+
+
+def _see_to(watcher: "Watcher", flags: Mapping[str, Any]) -> None:
+    """Watch, and say in the end what is left to others."""
+    tells = not current().quiet and not flags["as_json"]
+    if tells:
+        click.echo(f"Watching {display_name(watcher.root)}; Ctrl-C ends it", err=True)
     try:
-        watcher.see_through(flags["settle"]) if flags["once"] else watcher.watch()
+        if flags["once"]:
+            watcher.see_through(flags["settle"])
+        else:
+            watcher.watch(flags["poll"])
     finally:
-        with contextlib.suppress(VoicejobsError):
-            submission.seal()
-        summary.batches = sorted({*summary.batches, *([submission.batch_id] if submission.batch_id else [])})
-        left = watcher.run.waiting
-        if left and not current().quiet and not flags["as_json"]:
-            click.echo(f"{left} at work; the same command goes on with them", err=True)
+        watcher.work.leave()
+        if watcher.work.waiting and tells:
+            click.echo(f"{watcher.work.waiting} at work; the same command goes on with them", err=True)
 
 
 def _submission(
@@ -150,7 +160,7 @@ def _submission(
         label=f"watch {display_name(Path(root).name)}",
         max_queued_jobs=settings.max_queued_jobs,
         once_below=os.path.abspath(out),  # noqa: PTH100 - as `Places` has it
-        blobs=BlobStore(settings.blobs_dir),
+        blobs=blob_store(settings),
     )
 
 
@@ -196,38 +206,131 @@ class Inbox:
         return is_temporary(os.path.basename(path)) or (path.startswith(folder) and path.endswith(endings))  # noqa: PTH119 - names stay as they are
 
 
+class Work(Protocol):
+    """Take files in, and show what becomes of them."""
+
+    @property
+    def reporter(self) -> Reporter:
+        """Return what shows it."""
+        ...
+
+    @property
+    def waiting(self) -> int:
+        """Return how many files are at work or wait."""
+        ...
+
+    def take(self, one: Found) -> None:
+        """Take a file.
+
+        Raises:
+            QueueFull: there is no room for it now.
+        """
+        ...
+
+    def look(self) -> None:
+        """Show what has ended since the last look."""
+        ...
+
+    def rest(self) -> None:
+        """Note that all that was taken has ended."""
+        ...
+
+    def leave(self) -> None:
+        """Note that nobody looks any more."""
+        ...
+
+
+@dataclass(slots=True)
+class Embedded:
+    """Have the database and the workers that the settings name do the work.
+
+    Args:
+        run: takes files in, and shows what becomes of them.
+        places: tells where outputs go.
+    """
+
+    run: Run
+    places: Places
+
+    @property
+    def reporter(self) -> Reporter:
+        """Return what shows it."""
+        return self.run.reporter
+
+    @property
+    def waiting(self) -> int:
+        """Return how many files are at work or wait."""
+        return self.run.waiting
+
+    def take(self, one: Found) -> None:
+        """Submit a file."""
+        self.run.take([InputFile(one.path, one.relative, self._place(one))])
+
+    def look(self) -> None:
+        """Look at the rows."""
+        self.run.look()
+
+    def rest(self) -> None:
+        """Close the batch."""
+        self.run.rest()
+
+    def leave(self) -> None:
+        """Seal the batch: what it has goes on without us."""
+        submission, summary = self.run.submission, self.run.summary
+        with contextlib.suppress(VoicejobsError):
+            submission.seal()
+        summary.batches = sorted({*summary.batches, *([submission.batch_id] if submission.batch_id else [])})
+
+    def _place(self, one: Found) -> str:
+        """Return where the outputs go: by the stem, or by the whole name where another file's outputs have the stem."""
+        database = self.run.submission.database
+        return free_place(self.places, one, lambda place: queries.sources_of(database, display_name(place)))
+
+
+def free_place(places: Places, one: Found, sources: Callable[[str], set[str]]) -> str:
+    """Return the first place for the outputs of a file that is not another file's.
+
+    Args:
+        places: tells which places there are.
+        one: the file.
+        sources: returns the paths of the files whose outputs have a place.
+    """
+    number = 1
+    place = places.of(one.relative)
+    while sources(place) - {one.path}:
+        place = places.of(f"{one.relative}{f'-{number}' if number > 1 else ''}.out")
+        number += 1
+    return place
+
+
 @dataclass(slots=True)
 class Watcher:
     """Take files from a folder as they stand still, and follow their jobs.
 
     Args:
         root: the folder.
-        run: takes files in, and shows what becomes of them.
+        work: takes files in, and shows what becomes of them.
         inbox: looks into the folder.
-        places: tells where outputs go.
         settling: remembers what has been seen.
-        poll_s: seconds between two looks.
     """
 
     root: str
-    run: Run
+    work: Work
     inbox: Inbox
-    places: Places
     settling: Settling
-    poll_s: float
     _pending: deque[Found] = field(default_factory=deque)
     _told: set[str] = field(default_factory=set)
     _full_until: float = 0.0
 
-    def watch(self) -> None:
-        """Go on until an exception ends it."""
+    def watch(self, poll_s: float) -> None:
+        """Go on until an exception ends it, with `poll_s` seconds between two looks."""
         next_look = 0.0
         while True:
             if time.monotonic() >= next_look:
-                next_look = time.monotonic() + self._look()
+                next_look = time.monotonic() + max(poll_s, self._look())
             self._work()
-            busy = self.run.waiting or self._pending
-            time.sleep(min(LOOK_S, self.poll_s) if busy else max(0.01, next_look - time.monotonic()))
+            busy = self.work.waiting or self._pending
+            time.sleep(min(LOOK_S, poll_s) if busy else max(0.01, next_look - time.monotonic()))
 
     def see_through(self, settle_s: float) -> None:
         """Look twice, and follow what has stood still in between to its end."""
@@ -237,55 +340,44 @@ class Watcher:
         if self.settling.moving:
             count = self.settling.moving
             files = "file is" if count == 1 else "files are"
-            self.run.reporter.warn("still_written", f"{count} {files} left aside: still being written")
-        while self._pending or self.run.waiting:
+            self.work.reporter.warn("still_written", f"{count} {files} left aside: still being written")
+        while self._pending or self.work.waiting:
             self._work()
             time.sleep(LOOK_S)
-        self.run.rest()
+        self.work.rest()
 
     def _look(self) -> float:
-        """Look into the folder once, and return the seconds until the next look."""
+        """Look into the folder once, and return the least seconds until the next look."""
         began = time.monotonic()
         files, errors = self.inbox.look(self.root)
         for error in errors:
             if error.message not in self._told:
-                self.run.reporter.warn(error.code, error.message)
+                self.work.reporter.warn(error.code, error.message)
         self._told = {error.message for error in errors}
         # What cannot be looked at has not gone: only a whole look may forget files.
         if not errors or files:
             self._pending.extend(self.settling.ready(files, time.monotonic()))
-        took_s = time.monotonic() - began
-        return max(self.poll_s, took_s * (LOOK_SHARE - 1))
+        return (time.monotonic() - began) * (LOOK_SHARE - 1)
 
     def _work(self) -> None:
         """Take what waits here as far as there is room, and show what has ended."""
-        was_busy = self.run.waiting > 0
-        while self._pending and self.run.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
+        was_busy = self.work.waiting > 0
+        while self._pending and self.work.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
             was_busy = True
             if not self._take(self._pending[0]):
                 break
             self._pending.popleft()
-        if self.run.waiting:
-            self.run.look()
-        if was_busy and not self.run.waiting and not self._pending:
-            self.run.rest()
+        if self.work.waiting:
+            self.work.look()
+        if was_busy and not self.work.waiting and not self._pending:
+            self.work.rest()
 
     def _take(self, one: Found) -> bool:
         """Submit a file; False where the queue has no room for it now."""
         try:
-            self.run.take([InputFile(one.path, one.relative, self._place(one))])
+            self.work.take(one)
         except QueueFull as error:
-            self.run.reporter.warn(error.code, error.message)
+            self.work.reporter.warn(error.code, error.message)
             self._full_until = time.monotonic() + FULL_PAUSE_S
             return False
         return True
-
-    def _place(self, one: Found) -> str:
-        """Return where the outputs go: by the stem, or by the whole name where another file's outputs have the stem."""
-        database = self.run.submission.database
-        number = 1
-        place = self.places.of(one.relative)
-        while queries.sources_of(database, display_name(place)) - {one.path}:
-            place = self.places.of(f"{one.relative}{f'-{number}' if number > 1 else ''}.out")
-            number += 1
-        return place

@@ -16,7 +16,7 @@ FIRST_WAIT_S = 3.0
 """Time in which the first answer must come: a wrong address should not cost minutes."""
 LONGEST_PAUSE_S = 120.0
 FIRST_PAUSE_S = 0.25
-MOST_PAUSE_S = 8.0
+MOST_PAUSE_S = 3.0
 TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
 STREAM_SILENCE_S = 45.0
@@ -189,11 +189,11 @@ def error_of(answer: "httpx.Response") -> VoicejobsError:
     """Return the error that an answer tells of: ours by its code, else one that its status means."""
     status = answer.status_code
     try:
-        body = answer.json()
+        found = answer.json()
     except ValueError:
-        body = None
-    body = body if isinstance(body, dict) else {}
-    told = body.get("error") if isinstance(body.get("error"), dict) else {}
+        found = None
+    body: dict[str, Any] = found if isinstance(found, dict) else {}
+    told: dict[str, Any] = body["error"] if isinstance(body.get("error"), dict) else {}
     code = str(body.get("code") or told.get("code") or "")
     message = str(body.get("detail") or told.get("message") or f"The service answers {status} {answer.reason_phrase}")
     hint = str(body["hint"]) if body.get("hint") else None

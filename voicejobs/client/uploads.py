@@ -25,7 +25,7 @@ MAX_NAME_CHARS = 200
 PENDING = "pending"
 
 Sent = Callable[[int], None]
-"""Called with the number of bytes that the service has got, or had, since the last call."""
+"""Called with the number of bytes that the service has got, or had, since the last call; less than 0 takes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
         file_id = _send_whole(service, upload)
         sent(upload.size)
     else:
-        file_id = _send_parts(service, notes, upload, sent)
+        file_id = _send_large(service, notes, upload, sent)
     notes.write(upload.sha256, file=file_id)
     return file_id
 
@@ -112,6 +112,23 @@ def _send_whole(service: Service, upload: Upload) -> str:
         files={"file": (_name(upload), data, MEDIA_TYPE)},
     )
     return str(answer.json()["id"])
+
+
+def _send_large(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:
+    """Send a large file; where its upload ends under us, its time being over, another one is begun, once."""
+    told = 0
+
+    def count(more: int) -> None:
+        nonlocal told
+        told += more
+        sent(more)
+
+    try:
+        return _send_parts(service, notes, upload, count)
+    except (NoSuchRecord, WrongState):
+        notes.forget(upload.sha256)
+        sent(-told)
+        return _send_parts(service, notes, upload, sent)
 
 
 def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:

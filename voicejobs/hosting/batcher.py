@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from voicejobs import logs
+from voicejobs import logs, spans
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import VoicejobsError
@@ -47,6 +47,7 @@ class Request:
         self.since = now
         self.age = (turn.since, now)
         self.trace_id: str = logs.bound("trace_id") or ""
+        self.span = spans.current()
         self.waiting = deque(Item(self, index, work) for index, work in enumerate(works))
         self.error: VoicejobsError | None = None
         self.done = threading.Event()

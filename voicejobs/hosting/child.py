@@ -37,7 +37,7 @@ from voicejobs.hosting.share import demand_share, hold_torch_to_share
 
 _PR_SET_PDEATHSIG = 1
 GPU_EVERY_S = 1.0
-_log = logging.getLogger(__name__)
+_log = logging.getLogger("voicejobs.hosting.child")  # `__name__` is that of a script here
 Engine = Recogniser | Synthesiser | VoiceActivityDetector
 Answer = tuple[dict[str, Any], list[bytes | memoryview]]
 

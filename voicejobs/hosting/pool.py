@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
+from voicejobs import spans
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import (
@@ -383,7 +384,10 @@ class EnginePool:
         try:
             return process.run([item.work for item in items], items[0].request.options, traces)
         finally:
-            self._figures.called(len(items), time.monotonic() - began)
+            seconds = time.monotonic() - began
+            self._figures.called(len(items), seconds)
+            spec, parents = self._plan.spec, [(item.request.trace_id, item.request.span) for item in items]
+            spans.told("engine call", parents, seconds, engine=spec.engine, model=spec.model, items=len(items))
 
     def _deliver(self, items: list[Item], results: Sequence[Result]) -> list[list[Item]]:
         """Hand results out; return what must be decoded again, alone."""

@@ -23,7 +23,7 @@ from voicejobs.hosting import decoder_child
 from voicejobs.hosting.decoder_wire import REPORT, receive_message, send_message
 from voicejobs.hosting.sandbox import Sandbox
 
-logger = logging.getLogger(__name__)
+logger = logging.getLogger("voicejobs.hosting.zygote")  # `__name__` is that of a script here
 
 _WARM_RATE_HZ = 44_100
 _WARM_BYTES = 40_000

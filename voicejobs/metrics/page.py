@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from voicejobs.metrics.rows import of_jobs, of_queues, read_ended, read_live
+from voicejobs.metrics.rows import EndedReader, of_jobs, of_queues, read_live
 from voicejobs.metrics.workers import of_workers
 from voicejobs.store.database import Database
 
@@ -57,7 +57,7 @@ class Metrics(Collector):
     def __init__(self, database: Database, own: Callable[[], Iterable[Metric]] = lambda: ()) -> None:
         self._own = own
         self._live = Kept(partial(read_live, database))
-        self._ended = Kept(partial(read_ended, database), _ENDED_FRESH_S)
+        self._ended = Kept(EndedReader(database).read, _ENDED_FRESH_S)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 

@@ -27,7 +27,6 @@ class Live:
     sent: figures.Rows
     queues: Sequence[figures.Queue]
     running: figures.Rows
-    recent: Any
     batches: figures.Rows
     owed: Any
     workers: Sequence[Report]
@@ -43,7 +42,6 @@ def read_live(database: Database) -> Live:
             sent=figures.sent_jobs(connection),
             queues=figures.queues(connection),
             running=figures.running_steps(connection),
-            recent=figures.recent(connection),
             batches=figures.open_batches(connection),
             owed=figures.owed_deliveries(connection),
             workers=reports(connection),
@@ -51,35 +49,55 @@ def read_live(database: Database) -> Live:
         )
 
 
-def read_ended(database: Database) -> figures.Rows:
-    """Ask for what has ended."""
-    with database.read() as connection:
-        return figures.ended(connection)
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Hold what the rows say of jobs that have ended, when they were asked, and the speed since the time before."""
+
+    rows: figures.Rows
+    audio_s: float
+    asked_at: float
+    realtime_factor: float
 
 
-def of_jobs(live: Live, ended: figures.Rows) -> Iterator[Metric]:
+class EndedReader:
+    """Ask for what has ended; the difference to the answer before tells the speed."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._before: Ended | None = None
+
+    def read(self) -> Ended:
+        """Ask."""
+        with self._database.read() as connection:
+            rows = figures.ended(connection)
+        now, audio_s = time.monotonic(), sum(row.audio_s for row in rows if row.state == JobState.SUCCEEDED)
+        before = self._before
+        factor = max(0.0, audio_s - before.audio_s) / (now - before.asked_at) if before else 0.0
+        self._before = Ended(rows, audio_s, now, factor)
+        return self._before
+
+
+def of_jobs(live: Live, ended: Ended) -> Iterator[Metric]:
     """Yield the metrics of jobs and batches."""
     states: Counter[str] = Counter(dict.fromkeys([*LIVE_JOB, *FINAL_JOB], 0))
-    for row in [*live.waiting, *live.sent, *ended]:
+    for row in [*live.sent, *ended.rows]:
         states[row.state] += row.jobs
+    states[JobState.QUEUED] += sum(int(row.jobs) for row in live.waiting)  # those to be tried again, too
     dead = set(dead_letter_codes())
     yield gauge("jobs", "Jobs by state.", [({"state": str(state)}, count) for state, count in states.items()])
     yield gauge(
         "dead_letters",
         "Failed jobs that were given up after all attempts, or as poison.",
-        [({}, sum(row.jobs for row in ended if row.state == JobState.FAILED and row.error_code in dead))],
+        [({}, sum(row.jobs for row in ended.rows if row.state == JobState.FAILED and row.error_code in dead))],
     )
     yield gauge(
-        "done_audio_seconds",
-        "Seconds of audio of the succeeded jobs that the database holds.",
-        [({}, sum(row.audio_s for row in ended if row.state == JobState.SUCCEEDED))],
+        "done_audio_seconds", "Seconds of audio of the succeeded jobs that the database holds.", [({}, ended.audio_s)]
     )
     yield gauge(
         "realtime_factor",
-        "Seconds of audio that jobs which ended in the last minute had, for each second of it.",
-        [({}, live.recent.audio_s / figures.RECENT_S)],
+        "Seconds of audio done in a second of time, between the last two counts of them.",
+        [({}, ended.realtime_factor)],
     )
-    yield gauge("recent_jobs", "Jobs that succeeded in the last minute.", [({}, live.recent.jobs)])
     batches = {row.lane: row.batches for row in live.batches}
     yield gauge(
         "open_batches", "Batches that have not ended.", [({"lane": lane}, batches.get(lane, 0)) for lane in LANES]
@@ -91,13 +109,12 @@ def of_jobs(live: Live, ended: figures.Rows) -> Iterator[Metric]:
 
 def of_queues(live: Live) -> Iterator[Metric]:
     """Yield how much waits where, and since when."""
-    waits: Counter[str] = Counter()
-    oldest: dict[str, float] = {}
-    for row in live.waiting:
-        waits[row.lane] += row.jobs
-        oldest[row.lane] = max(oldest.get(row.lane, 0.0), row.age_s)
+    waits = {row.lane: int(row.jobs) for row in live.waiting}
+    oldest = {row.lane: float(row.age_s) for row in live.waiting}
     yield gauge(
-        "outbox_jobs", "Jobs that were not yet sent to workers.", [({"lane": lane}, waits[lane]) for lane in LANES]
+        "outbox_jobs",
+        "Jobs that were not yet sent to workers.",
+        [({"lane": lane}, waits.get(lane, 0)) for lane in LANES],
     )
     yield gauge(
         "outbox_oldest_seconds",

@@ -20,6 +20,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from voicejobs import spans
 from voicejobs.errors import BadOption, Unreadable
 from voicejobs.memory import MemoryGuard
 from voicejobs.proto import voice_engine_pb2, voice_engine_pb2_grpc
@@ -131,6 +132,7 @@ async def serve(options: ServerOptions, settings: Settings, told: Callable[[str]
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    spans.configure(settings.otel_endpoint, "engine")
     engines = Engines(settings, options.plan)
     try:
         starting = asyncio.ensure_future(asyncio.to_thread(engines.start))
@@ -142,6 +144,7 @@ async def serve(options: ServerOptions, settings: Settings, told: Callable[[str]
         stopping.cancel()
     finally:
         await asyncio.to_thread(engines.close)
+        await asyncio.to_thread(spans.close)
 
 
 async def _run(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from voicejobs import __version__, logs
+from voicejobs import __version__, logs, spans
 from voicejobs.errors import Cancelled, Internal, VoicejobsError
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.proto.voice_engine_pb2_grpc import VoiceEngineServicer
@@ -151,7 +151,7 @@ class VoiceEngine(VoiceEngineServicer):
         """Run a call under its trace id, end it with a status where it fails, and log how it went."""
         metadata = context.invocation_metadata() or ()
         trace_id = _trace_id(metadata)
-        with logs.bind(trace_id=trace_id, method=method):
+        with logs.bind(trace_id=trace_id, method=method), spans.span(method, trace_id) as span:
             since = time.monotonic()
             error: VoicejobsError | None = None
             code = "cancelled"
@@ -168,6 +168,7 @@ class VoiceEngine(VoiceEngineServicer):
             finally:
                 if error is not None:
                     code = error.code
+                    span.fail(code)
                 self._note(code, time.monotonic() - since, metadata)
             if isinstance(error, Internal):
                 self._admission.counts.failed += 1

@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import BigInteger, ColumnElement, Connection, and_, bindparam, delete, func, literal_column, or_, select
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    func,
+    literal,
+    literal_column,
+    select,
+    tuple_,
+)
 
 from voicejobs.errors import BadOption
 from voicejobs.store.database import now_s
@@ -98,7 +109,7 @@ def read(connection: Connection, after: Cursor, scope: Scope = ALL, *, limit: in
             events.c.job_id,
             events.c.created_at,
         )
-        .where(_behind())
+        .where(_behind(connection, after))
         .order_by(events.c.tx, events.c.id)
         .limit(limit)
     )
@@ -107,13 +118,14 @@ def read(connection: Connection, after: Cursor, scope: Scope = ALL, *, limit: in
             query = query.where(events.c[column] == wanted)
     if connection.dialect.name == "postgresql":
         query = query.where(events.c.tx < _XMIN)
-    return [Event(*row) for row in connection.execute(query, {"b_tx": after.tx, "b_id": after.id})]
+    return [Event(*row) for row in connection.execute(query)]
 
 
-def _behind() -> ColumnElement[bool]:
-    """Tell which rows lie behind a place."""
-    tx, last = bindparam("b_tx", type_=BigInteger), bindparam("b_id", type_=BigInteger)
-    return and_(events.c.tx >= tx, or_(events.c.tx > tx, events.c.id > last))
+def _behind(connection: Connection, after: Cursor) -> ColumnElement[bool]:
+    """Tell which rows lie behind a place, in the words by which each database begins there in the index."""
+    if connection.dialect.name == "postgresql":
+        return tuple_(events.c.tx, events.c.id) > tuple_(literal(after.tx), literal(after.id))
+    return and_(events.c.tx == 0, events.c.id > after.id)
 
 
 def place_of(connection: Connection, public_id: str) -> Cursor | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, case, func, or_, select, text
+from sqlalchemy import Connection, case, func, select, text
 
 from voicejobs.store.database import now_s
 from voicejobs.store.schema import (
@@ -24,7 +24,6 @@ from voicejobs.store.schema import (
 )
 from voicejobs.store.states import JobState, StepState
 
-RECENT_S = 60.0
 _IDS_AT_ONCE = 500
 _UNSENT, _SENT = text(qualified("jobs", UNSENT)), text(qualified("jobs", SENT))
 _CANCELLING = text(qualified("jobs", CANCELLING))
@@ -33,17 +32,21 @@ Rows = Sequence[Any]
 
 
 def waiting_jobs(connection: Connection) -> Rows:
-    """Return lane, state, number and age of the oldest in seconds of the jobs that were not yet sent to workers."""
+    """Return lane, number and age in seconds of the oldest of the jobs that were not yet sent to workers.
+
+    The age is that of their batch: nothing but the partial index is read, however many jobs wait.
+    """
+    waiting = (
+        select(jobs.c.batch_id, func.count().label("jobs")).where(_UNSENT).group_by(jobs.c.batch_id).subquery("waiting")
+    )
     return connection.execute(
         select(
             batches.c.lane,
-            jobs.c.state,
-            func.count().label("jobs"),
-            (now_s() - func.min(jobs.c.created_at)).label("age_s"),
+            func.sum(waiting.c.jobs).label("jobs"),
+            (now_s() - func.min(batches.c.created_at)).label("age_s"),
         )
-        .join(batches, batches.c.id == jobs.c.batch_id)
-        .where(_UNSENT)
-        .group_by(batches.c.lane, jobs.c.state)
+        .join(waiting, waiting.c.batch_id == batches.c.id)
+        .group_by(batches.c.lane)
     ).all()
 
 
@@ -94,17 +97,6 @@ def running_steps(connection: Connection) -> Rows:
         .where(_RUNNING)
         .group_by(step_runs.c.step)
     ).all()
-
-
-def recent(connection: Connection) -> Any:
-    """Return number and seconds of audio of the jobs that succeeded within `RECENT_S`."""
-    since = now_s() - RECENT_S
-    alive = select(batches.c.id).where(or_(batches.c.finished_at.is_(None), batches.c.finished_at >= since))
-    return connection.execute(
-        select(func.count().label("jobs"), func.coalesce(func.sum(jobs.c.audio_s), 0.0).label("audio_s")).where(
-            jobs.c.batch_id.in_(alive), jobs.c.finished_at >= since, jobs.c.state == JobState.SUCCEEDED
-        )
-    ).one()
 
 
 def ended(connection: Connection) -> Rows:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, RowMapping, Table, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Table, and_, delete, exists, func, insert, or_, select, update
 
 from voicejobs.errors import BadOption, NoSuchRecord, NotFound, TooLarge, WrongState
 from voicejobs.store.blobs import BlobStore, BlobWriter, Stored
@@ -27,6 +27,8 @@ UPLOAD_LIFE_S = 3600.0
 MOST_AT_ONCE = 200
 
 PENDING, COMPLETED, CANCELLED, EXPIRED = "pending", "completed", "cancelled", "expired"
+_LATE = and_(uploads.c.state == PENDING, uploads.c.expires_at < now_s())
+_GONE = files.c.expires_at < now_s()
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,16 +331,14 @@ def expire(database: Database, blobs: BlobStore) -> int:
     """End pending uploads and delete files whose time is over; return how many there were of both."""
 
     def end(connection: Connection) -> tuple[list[str], int]:
-        late = (
-            update(uploads)
-            .where(uploads.c.state == PENDING, uploads.c.expires_at < now_s())
-            .values(state=EXPIRED)
-            .returning(uploads.c.id)
-        )
+        late = update(uploads).where(_LATE).values(state=EXPIRED).returning(uploads.c.id)
         ended = [str(one) for one in connection.execute(late).scalars()]
-        gone = connection.execute(delete(files).where(files.c.expires_at < now_s())).rowcount
+        gone = connection.execute(delete(files).where(_GONE)).rowcount
         return ended, int(gone)
 
+    with database.read() as connection:  # a look costs nothing, where to write would wait for other writers
+        if not connection.execute(select(or_(*(exists(select(1).where(one)) for one in (_LATE, _GONE))))).scalar():
+            return 0
     ended, gone = database.run(end)
     for start in range(0, len(ended), MOST_AT_ONCE):
         _remove_parts(database, blobs, ended[start : start + MOST_AT_ONCE])

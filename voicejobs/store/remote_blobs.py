@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 
-from voicejobs.errors import BadOption, BlobsUnavailable, NotFound, OutputUnwritable
+from voicejobs.errors import BadOption, BlobsRefused, BlobsUnavailable, NotFound, OutputUnwritable
 from voicejobs.settings import Settings
 from voicejobs.store.blobs import FRESH_BLOB_S, SHA256_DIGITS, BlobStore, Stored
 from voicejobs.store.ids import new_id
@@ -247,7 +247,7 @@ class RemoteBlobStore(BlobStore):
             return
         try:
             self.remote.remove(*[entry.name for entry in self.remote.entries(_scratch(f"{job_id}."))])
-        except BlobsUnavailable as error:  # whoever sweeps finds it later
+        except (BlobsUnavailable, BlobsRefused) as error:  # the job has ended; whoever sweeps finds it later
             logger.info("decoded audio stays in the blob store for now", extra={"error": error.message})
 
     def jobs_in_scratch(self, *, older_than_s: float) -> set[str]:

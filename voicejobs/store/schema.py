@@ -40,6 +40,8 @@ RUNNING = "state = 'running'"
 OPEN = "finished_at IS NULL"
 EXPIRING = "expires_at IS NOT NULL AND finished_at IS NULL"
 UNDELIVERED = "state = 'pending'"
+TOGETHER = "kind = 'batch'"
+"""The batches that people see: those which hold more than a job that was submitted alone."""
 SERIAL = BigInteger().with_variant(Integer, "sqlite")
 """Counted up by the database; SQLite does that for INTEGER only."""
 
@@ -72,6 +74,13 @@ batches = Table(
         "id",
         sqlite_where=text(OPEN),
         postgresql_where=text(OPEN),
+    ),
+    Index(
+        "ix_batches_tenant",
+        "tenant",
+        "id",
+        sqlite_where=text(TOGETHER),
+        postgresql_where=text(TOGETHER),
     ),
 )
 
@@ -111,6 +120,7 @@ jobs = Table(
     Column("request", Text),
     Index("ix_jobs_done_key", "done_key"),
     Index("ix_jobs_target", "target"),
+    Index("ix_jobs_tenant", "tenant", "id"),
     Index("ix_jobs_finished", "batch_id", "finished_at"),
     Index(
         "ix_jobs_unsent",

@@ -17,7 +17,7 @@ from voicejobs.store import events
 from voicejobs.store.database import now_s
 from voicejobs.store.events import Cursor, Event
 from voicejobs.store.ids import new_id
-from voicejobs.store.schema import UNDELIVERED, batches, cursors, deliveries, jobs, webhooks
+from voicejobs.store.schema import UNDELIVERED, batches, cursors, deliveries, jobs, qualified, webhooks
 
 CURSOR: Final = "webhooks"
 ACTIVE, DISABLED = "active", "disabled"
@@ -282,16 +282,13 @@ def add_test(connection: Connection, webhook_id: str, event_id: str, body: str, 
     return delivery_id
 
 
-def claim(
-    connection: Connection, *, most: int, per_webhook: int, lease_s: float, busy: Collection[str] = ()
-) -> list[Due]:
-    """Take leases on deliveries that are due, a few for each webhook, so that a slow one holds up no other.
+def find_due(connection: Connection, *, most: int, per_webhook: int, busy: Collection[str] = ()) -> list[str]:
+    """Return deliveries that are due, a few for each webhook, so that a slow one holds up no other.
 
     Args:
         connection: where to ask.
         most: deliveries in all.
         per_webhook: deliveries for one webhook.
-        lease_s: length of a lease, longer than an attempt may take.
         busy: webhooks that are to get nothing more now.
     """
     turn = func.row_number().over(
@@ -301,7 +298,7 @@ def claim(
         select(deliveries.c.id, deliveries.c.next_at, turn.label("turn"))
         .join(webhooks, webhooks.c.id == deliveries.c.webhook_id)
         .where(
-            text(UNDELIVERED.replace("state", "deliveries.state")),
+            text(qualified("deliveries", UNDELIVERED)),
             deliveries.c.next_at <= now_s(),
             _is_free(),
             webhooks.c.state == ACTIVE,
@@ -311,10 +308,17 @@ def claim(
         .subquery()
     )
     query = select(ranked.c.id).where(ranked.c.turn <= per_webhook).order_by(ranked.c.next_at, ranked.c.id).limit(most)
-    ids = list(connection.execute(query).scalars())
-    if not ids:
-        return []
-    # Another process may have been faster: the lease is looked at once more under the lock of the row.
+    return list(connection.execute(query).scalars())
+
+
+def claim(connection: Connection, ids: Sequence[str], *, lease_s: float) -> list[Due]:
+    """Take leases on deliveries and return those that nobody else was faster to take.
+
+    Args:
+        connection: where to ask.
+        ids: deliveries that were due a moment ago.
+        lease_s: length of a lease, longer than an attempt may take.
+    """
     taken = connection.execute(
         update(deliveries)
         .where(deliveries.c.id.in_(ids), text(UNDELIVERED), _is_free())
@@ -384,13 +388,6 @@ def disable(connection: Connection, webhook_id: str, reason: str) -> None:
     """Tell a webhook nothing any more, and give up what is owed to it."""
     change(connection, webhook_id, {"state": DISABLED, "reason": reason})
     drop_pending(connection, webhook_id, "the webhook was disabled")
-
-
-def next_due_s(connection: Connection) -> float | None:
-    """Return in how many seconds a delivery may be due, at the earliest; None where nothing is owed."""
-    earliest = func.min(func.coalesce(deliveries.c.lease_until, deliveries.c.next_at)) - now_s()
-    found = connection.execute(select(earliest).where(text(UNDELIVERED))).scalar()
-    return None if found is None else float(found)
 
 
 def of_webhook(webhook_id: str, *, state: str = "") -> Any:

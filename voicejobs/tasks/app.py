@@ -48,6 +48,8 @@ def configure(app: Celery, broker_url: str) -> None:
         },
         task_serializer="json",
         accept_content=["json"],
+        # One message that nobody can read would otherwise end each worker in turn.
+        worker_consumer="voicejobs.tasks.consumer:UnwaveringConsumer",
         # Flower turns events on while it watches; for nobody they cost a third of the work on a message.
         worker_send_task_events=False,
         task_send_sent_event=False,

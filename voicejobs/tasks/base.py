@@ -11,7 +11,7 @@ from celery import Task
 from celery.exceptions import Ignore
 from sqlalchemy import Connection
 
-from voicejobs import canvas, dispatch, logs
+from voicejobs import canvas, dispatch, logs, spans
 from voicejobs.errors import (
     AudioGone,
     BlobsRefused,
@@ -105,8 +105,12 @@ def _run_claimed(runtime: Runtime, lease: Lease, bodies: Mapping[str, Body]) -> 
         logs.bind(job_id=lease.job_id, step=lease.step, step_run_id=lease.step_run_id, trace_id=lease.trace_id),
         # The body knows the audio, and allows the step the time for that.
         runtime.keeper.hold(lease, base_s=runtime.settings.step_base_s, factor=runtime.settings.step_factor) as hold,
+        spans.span(lease.step, lease.trace_id, job=lease.job_id, shard=lease.shard, fence=lease.fence) as span,
     ):
-        return _run_held(runtime, lease, hold, bodies)
+        done = _run_held(runtime, lease, hold, bodies)
+        if done is None:
+            span.fail("the step did not succeed")
+        return done
 
 
 @dataclass(frozen=True, slots=True)

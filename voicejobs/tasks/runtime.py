@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from celery import Celery
 from sqlalchemy import select
 
-from voicejobs import dispatch, notices
+from voicejobs import dispatch, notices, spans
 from voicejobs.errors import DatabaseUnavailable, VoicejobsError
 from voicejobs.hosting.decoder import Decoder
 from voicejobs.hosting.host import EngineHost
@@ -20,7 +20,7 @@ from voicejobs.hosting.specs import VAD_SPEC, Seat
 from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
-from voicejobs.store import migrate
+from voicejobs.store import files, migrate
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
@@ -41,6 +41,7 @@ FILL_TOGETHER_S = 0.05
 TICK_EVERY_S = 5.0
 LOST_LOOK_EVERY_S = 3.0
 SCRATCH_EVERY_S = 60.0
+EXPIRE_EVERY_S = 60.0
 REPORT_EVERY_S = 5.0
 MEMORY_LOOK_S = 2.0
 
@@ -142,6 +143,7 @@ class Runtime:
     def start(self) -> None:
         """Start the decoder and the threads."""
         self.blobs.make_folders()
+        spans.configure(self.settings.otel_endpoint, "worker")
         self.decoder.start()
         self._guard(self._warm)
         self.keeper.start()
@@ -172,6 +174,7 @@ class Runtime:
         self.host.close()
         self.decoder.close()
         self.database.close()
+        spans.close()
 
     def _run(self) -> None:
         """Dispatch when rung and now and then; look after leases, messages and idle engines."""
@@ -181,6 +184,7 @@ class Runtime:
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
             (SCRATCH_EVERY_S, self._sweep_scratch),
+            (EXPIRE_EVERY_S, self._end_uploads),
             (REPORT_EVERY_S, self._report),
             *([(MEMORY_LOOK_S, self._look_at_memory)] if self.memory.limit_bytes else []),
         ]
@@ -223,6 +227,10 @@ class Runtime:
         }
         put_report(self.database, Report(self.owner, host, self.place.device, 0.0, told))
 
+    def _end_uploads(self) -> None:
+        """Remove the parts of uploads that were not completed in time."""
+        files.expire(self.database, self.blobs)
+
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""
         self._look_at_memory()
@@ -234,7 +242,9 @@ class Runtime:
         """Send what the window has room for, while this machine has disk and this worker memory for it."""
         if not self._has_room():
             return
-        dispatch.fill(self.database, self.app, self.place.window_jobs)
+        sent = dispatch.fill(self.database, self.app, self.place.window_jobs)
+        if sent:
+            self.tally.add("sent", sent)
 
     def _has_room(self) -> bool:
         """Tell whether disk and memory allow further jobs; say so, in the log and to whoever waits for jobs."""

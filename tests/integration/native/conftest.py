@@ -4,11 +4,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
 
 from tests.servers.api import ApiServer
+from tests.servers.postgres import Postgres
 from tests.servers.valkey import Valkey
 
 BROKER_DATABASE = 14
@@ -25,10 +27,15 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 
 @pytest.fixture(scope="session")
-def idle(valkey: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    """Return a running service without workers: jobs stay queued; tests must not stop it."""
+def idle(
+    postgres: Postgres, _postgres_template: str, valkey: Valkey, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ApiServer]:
+    """Return a running service on Postgres without workers: jobs stay queued; tests must not stop it."""
     folder = tmp_path_factory.mktemp("idle")
-    with ApiServer(folder, valkey.broker_url(BROKER_DATABASE), api_streams=2) as server:
+    name = f"idle_{uuid4().hex[:12]}"
+    postgres.create_database(name, template=_postgres_template)
+    more = {"database_url": postgres.url(name), "api_streams": 2}
+    with ApiServer(folder, valkey.broker_url(BROKER_DATABASE), **more) as server:
         server.first_key = server.key("first")
         yield server
 

@@ -10,6 +10,7 @@ import pytest
 from tests.integration.native.conftest import STREAM, follow, submit, upload
 from tests.servers.api import ApiServer
 
+pytestmark = pytest.mark.services
 FAKE = {"engine": "fake"}
 
 

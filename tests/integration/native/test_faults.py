@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +20,7 @@ from tests.servers.api import ApiServer
 from tests.servers.valkey import Valkey
 from voicejobs.store.schema import events, idempotency_keys, jobs
 
+pytestmark = pytest.mark.services
 FAKE = {"engine": "fake"}
 BROKER_DATABASE = 13
 MEGABYTE = 1 << 20
@@ -75,14 +75,12 @@ def read_until_killed(url: str, path: str, key: str, seen: list[tuple[str, str]]
         pass
 
 
-@pytest.mark.parametrize("store", ["sqlite", pytest.param("postgres", marks=pytest.mark.services)])
 def test_a_stream_goes_on_after_the_service_was_killed(
-    request: pytest.FixtureRequest, valkey: Valkey, tmp_path: Path, recording: bytes, store: str
+    valkey: Valkey, postgres_url: str, tmp_path: Path, recording: bytes
 ) -> None:
-    """After kill -9 in the middle of a stream, the reader comes back with its last id and misses and doubles nothing."""
-    more: dict[str, Any] = {"database_url": request.getfixturevalue("postgres_url")} if store == "postgres" else {}
+    """After kill -9 in the middle of a stream, its reader comes back and misses and doubles nothing."""
     broker = valkey.broker_url(BROKER_DATABASE)
-    with ApiServer(tmp_path / "api", broker, fake_cost_window_s=0.15, **more) as api, worker(api):
+    with ApiServer(tmp_path / "api", broker, fake_cost_window_s=0.15, database_url=postgres_url) as api, worker(api):
         key = api.key("first")
         with api.client(key) as client:
             file_id = upload(client, recording)
@@ -148,7 +146,7 @@ def test_a_request_is_done_whole_or_not_at_all(valkey: Valkey, tmp_path: Path) -
         assert counts == [len(names)] * 3
 
 
-def test_a_large_upload_leaves_the_memory_flat(idle: ApiServer) -> None:
+def test_a11_a_large_upload_leaves_the_memory_flat(idle: ApiServer) -> None:
     """A recording of 200 MB that is sent with its job makes the service grow by less than 20 MB."""
     boundary = "x" * 20
     head = f'--{boundary}\r\ncontent-disposition: form-data; name="engine"\r\n\r\nfake\r\n'

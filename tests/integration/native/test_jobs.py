@@ -2,13 +2,16 @@
 
 import io
 import json
+import os
+import subprocess
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.integration.native.conftest import follow, submit, upload, wait_end
+from tests.integration.native.conftest import ROOT, follow, submit, upload, wait_end
 from tests.servers.api import ApiServer
 from voicejobs import formats
 
@@ -36,7 +39,7 @@ def spoken(stack: ApiServer) -> dict[str, Any]:
         return wait_end(client, f"/api/v1/jobs/{submit(client, body)['id']}")
 
 
-def test_a_job_takes_three_requests(working: httpx.Client, recording: bytes) -> None:
+def test_b3_a_job_takes_three_requests(working: httpx.Client, recording: bytes) -> None:
     """A client sends a recording with its job, follows that to its end, and fetches the transcript: three requests."""
     requests: list[httpx.Request] = []
     working.event_hooks = {"request": [requests.append]}
@@ -170,7 +173,10 @@ def test_a_job_that_fails_says_why(working: httpx.Client) -> None:
 def test_a_batch_ends_with_an_archive(working: httpx.Client, recording: bytes) -> None:
     """Items of a batch are followed together; the archive has each transcript once, and tells of what failed."""
     good, bad = upload(working, recording), upload(working, b"nothing", "bad.wav")
-    items = [{"source": {"file_id": good}}, {"source": {"file_id": good, "name": "../../etc/x.wav"}}]
+    items: list[dict[str, Any]] = [
+        {"source": {"file_id": good}},
+        {"source": {"file_id": good, "name": "../../etc/x.wav"}},
+    ]
     items.append({"source": {"file_id": bad}, "custom_id": "third"})
     answer = working.post("/api/v1/batches", json={"defaults": FAKE, "items": items, "label": "three"})
     assert answer.status_code == 202
@@ -196,3 +202,23 @@ def test_a_batch_ends_with_an_archive(working: httpx.Client, recording: bytes) -
     again = working.post(f"{path}/retry-failed").json()
     assert (again["retried"], again["status"]) == (1, "in_progress")
     assert wait_end(working, path)["request_counts"]["failed"] == 1
+
+
+def test_the_example_of_the_documentation_runs(stack: ApiServer, tmp_path: Path) -> None:
+    """The commands of docs/rest.md turn a recording into subtitles."""
+    page = (ROOT / "docs" / "rest.md").read_text(encoding="utf-8")
+    script = page.partition("```sh\n")[2].partition("```")[0]
+    variables = {"URL": stack.url, "KEY": stack.first_key, "ENGINE": "fake"}
+    variables["RECORDING"] = str(ROOT / "examples" / "harbor.flac")
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script],
+        cwd=tmp_path,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "-->" in (tmp_path / "talk.srt").read_text()
+    assert "event: end" in (tmp_path / "events.txt").read_text()

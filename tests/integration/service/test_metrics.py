@@ -14,6 +14,7 @@ from tests.rows import add_batch, add_job, hold, opened, set_job, set_step, succ
 from tests.servers.api import ApiServer
 from tests.waiting import wait_until
 from voicejobs.metrics.page import Kept, Metrics
+from voicejobs.metrics.rows import EndedReader
 from voicejobs.store.database import Database
 from voicejobs.store.reports import Report, put_report
 
@@ -53,10 +54,12 @@ def store(store_url: str) -> Iterator[Database]:
 def test_rows_tell_what_waits_runs_and_has_ended(store: Database) -> None:
     """Outbox by lane, queues with the age of their oldest, states, late leases, dead letters, speed."""
     bulk, quick = add_batch(store), add_batch(store, lane="interactive")
-    waiting, sent, running, done, dead, wrong = (add_job(store, bulk, seq=number) for number in range(6))
+    add_job(store, bulk)
+    sent, running, done, dead, wrong = (add_job(store, bulk, seq=number) for number in range(2, 7))
     add_job(store, quick)
     now = time.time()
-    set_job(store, waiting, created_at=now - 100)
+    with store.begin() as connection:
+        connection.exec_driver_sql(f"UPDATE batches SET created_at = {now - 100} WHERE id = '{bulk}'")
     for job_id in (sent, running, done):
         set_job(store, job_id, sent_at=now - 50)
     set_step(store, f"{sent}.prepare.0", created_at=now - 60)
@@ -80,8 +83,19 @@ def test_rows_tell_what_waits_runs_and_has_ended(store: Database) -> None:
     assert states == {"queued": 3, "running": 1, "succeeded": 1, "failed": 2, "expired": 0}
     assert value(page, "dead_letters") == 1
     assert value(page, "done_audio_seconds") == 120
-    assert value(page, "realtime_factor") == 2
     assert value(page, "open_batches", lane="bulk") == 1
+
+
+def test_speed_is_told_between_two_counts(store: Database) -> None:
+    """Seconds of audio that jobs which ended since the last count had, by the time since then."""
+    job = add_job(store)
+    reader = EndedReader(store)
+    assert reader.read().realtime_factor == 0
+    set_job(store, job, state="succeeded", finished_at=time.time(), audio_s=1000.0)
+    began = time.monotonic()
+    time.sleep(0.1)
+    assert 0 < reader.read().realtime_factor <= 1000 / (time.monotonic() - began) * 2
+    assert reader.read().realtime_factor == 0
 
 
 def test_what_workers_told_is_shown_while_they_are_there(store: Database) -> None:

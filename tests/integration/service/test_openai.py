@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import soundfile as sf
 from sqlalchemy import select
 
 from tests.integration.service.stack import HARBOR, Stack, serving
+from tests.servers.api import ApiServer
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
 from voicejobs.engines.fake_voice import describe, hear
@@ -200,19 +202,36 @@ def newest_job(stack: Stack) -> Any:
         return connection.execute(select(jobs).order_by(jobs.c.id.desc()).limit(1)).one()
 
 
-def test_a_job_that_nobody_waits_for_is_cancelled(stack: Stack) -> None:
-    """Whoever closes the connection takes the work back, whether it waits or runs."""
+@pytest.mark.parametrize("form", ["audio", "sse"])
+def test_a_job_that_nobody_waits_for_is_cancelled(stack: Stack, form: str) -> None:
+    """Whoever closes the connection takes the work back, whether an answer or a stream was asked for."""
     before = newest_job(stack).id
+    long = {"model": "fake_voice", "input": " ".join([TEXT] * 130), "voice": "low", "speed": 0.25}
     with stack.api.client(stack.key) as plain, pytest.raises(httpx.ReadTimeout):
         plain.post(
             "/v1/audio/speech",
-            json={"model": "fake_voice", "input": " ".join([TEXT] * 100), "voice": "low", "speed": 0.25},
+            json={**long, "stream_format": form, "seed": len(form)},
             timeout=httpx.Timeout(10, read=0.12),
         )
     wait_until(lambda: newest_job(stack).id != before, 10)
     job_id = newest_job(stack).id
     wait_until(lambda: state_of(stack, job_id) in {"cancelled", "succeeded"}, 20)
     assert state_of(stack, job_id) == "cancelled"
+
+
+def test_who_waits_too_long_is_told_and_the_job_is_cancelled(valkey: Valkey, tmp_path: Path) -> None:
+    """Without workers nothing is done in time: 503, not to be asked again by the client itself."""
+    settings = {"api_sync_wait_s": 0.5, "api_aliases": "tts-1=fake_voice"}
+    with ApiServer(tmp_path / "api", valkey.broker_url(BROKER_DATABASE - 2), **settings) as api:
+        with openai.OpenAI(api_key=api.key("first"), base_url=f"{api.url}/v1") as client:
+            began = time.monotonic()
+            with pytest.raises(openai.InternalServerError) as caught:
+                client.audio.speech.create(model="tts-1", input=TEXT, voice="alloy")
+            assert time.monotonic() - began < 5
+            assert caught.value.code == "waited_too_long"
+            assert caught.value.response.headers["x-should-retry"] == "false"
+        with api.database.read() as connection:
+            assert list(connection.execute(select(jobs.c.state)).scalars()) == ["cancelled"]
 
 
 # ---- Speech
@@ -320,6 +339,27 @@ def test_a_file_comes_lists_and_goes(client: Client) -> None:
     assert client.files.delete(made.id).deleted
     with pytest.raises(openai.NotFoundError):
         client.files.retrieve(made.id)
+
+
+def test_a_large_file_leaves_the_memory_flat(stack: Stack) -> None:
+    """The service grows by a tenth of what it takes at most, while it takes it and gives it back."""
+    block = b"x" * (1 << 20)
+    size = 150 * len(block)
+    name = "Content-Disposition: form-data; name"
+    head = f'--b\r\n{name}="purpose"\r\n\r\nuser_data\r\n--b\r\n{name}="file"; filename="a.bin"\r\n\r\n'.encode()
+
+    def body() -> Iterator[bytes]:
+        yield head
+        yield from repeat(block, 150)
+        yield b"\r\n--b--\r\n"
+
+    before = stack.api.process.memory_info().rss
+    with stack.api.client(stack.key, {"content-type": "multipart/form-data; boundary=b"}) as plain:
+        made = plain.post("/v1/files", content=body()).json()
+        assert made["bytes"] == size
+        with plain.stream("GET", f"/v1/files/{made['id']}/content") as answer:
+            assert sum(map(len, answer.iter_bytes())) == size
+    assert stack.api.process.memory_info().rss - before < size / 10
 
 
 def test_pages_of_files_are_followed(client: Client) -> None:
@@ -482,6 +522,21 @@ def test_a_batch_that_cannot_be(client: Client, lines: list[Any], code: str, lin
     assert client.batches.retrieve(made.id).failed_at
 
 
+def test_a_batch_that_is_asked_for_twice_is_one(client: Client) -> None:
+    """With the same Idempotency-Key the same batch is told of; with the key and another request nothing is done."""
+    file_id = lines_file(client, [request_line("a", model="whisper-1")])
+    wanted: dict[str, Any] = {
+        "input_file_id": file_id,
+        "endpoint": "/v1/audio/transcriptions",
+        "completion_window": "24h",
+        "extra_headers": {"Idempotency-Key": f"key of {file_id}"},
+    }
+    first = client.batches.create(**wanted)
+    assert client.batches.create(**wanted).id == first.id
+    with pytest.raises(openai.UnprocessableEntityError):
+        client.batches.create(**{**wanted, "completion_window": "48h"})
+
+
 def test_a_batch_is_cancelled_and_keeps_its_answers(stack: Stack, client: Client) -> None:
     """What waited is told of as cancelled; to cancel what has ended is a conflict."""
     audio = base64.b64encode(tone(1.0, 12).read()).decode()
@@ -505,7 +560,7 @@ def test_a_call_that_waits_overtakes_a_batch(stack: Stack, client: Client) -> No
     audio = base64.b64encode(tone(2.0, 13).read()).decode()
     body: dict[str, Any] = {"model": "whisper-1", "vad_filter": False}
     lines = [
-        request_line(str(n), **body, input_audio={"data": audio, "format": "wav"}, prompt=str(n)) for n in range(300)
+        request_line(str(n), **body, input_audio={"data": audio, "format": "wav"}, prompt=str(n)) for n in range(150)
     ]
     made = client.batches.create(
         input_file_id=lines_file(client, lines),

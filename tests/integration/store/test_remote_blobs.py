@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.s3 import S3, client, new_bucket, serving
+from voicejobs.cli import doctor
 from voicejobs.errors import BadOption, BlobsRefused, BlobsUnavailable, NotFound, OutputUnwritable
 from voicejobs.settings import Settings
 from voicejobs.store import files, object_store, remote_blobs
@@ -120,6 +121,26 @@ def test_decoded_audio_is_shared_and_goes_with_its_job(here: RemoteBlobStore, th
     assert here.jobs_in_scratch(older_than_s=-1.0) == {"job_1", "job_2"}, "its own folder is its own to sweep"
 
 
+def test_a_store_that_is_away_does_not_undo_the_end_of_a_job(
+    here: RemoteBlobStore, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Decoded audio that cannot be removed now is left to whoever sweeps; nothing is raised after the last commit."""
+    path = here.scratch / "job_1.1-0.s16le"
+    path.write_bytes(b"1234")
+    here.share_scratch(str(path))
+
+    def refuse(*names: str) -> None:
+        raise BlobsRefused("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(here.remote, "remove", refuse)
+        here.remove_scratch("job_1")
+    assert not path.exists()
+    assert here.jobs_in_scratch(older_than_s=0.0) == {"job_1"}
+    here.remove_scratch("job_1")
+    assert s3.names() == []
+
+
 def test_the_cache_stays_small(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Above its limit the cache loses what was not asked for longest, and never what was used a moment ago."""
     blobs = machine(s3, tmp_path / "small", blobs_cache_bytes=250_000)
@@ -224,3 +245,16 @@ def test_a_folder_may_be_shared(tmp_path: Path) -> None:
         assert type(blobs) is BlobStore
         assert (blobs.root, blobs.is_shared) == (tmp_path / "nfs", True)
     assert not blob_store(Settings(tmp_path / "state", tmp_path)).is_shared
+
+
+def test_doctor_writes_to_the_store(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The finding names the place, or what is wrong with it and what to do; nothing is left there."""
+    settings = s3.settings(Settings(tmp_path, tmp_path))
+    good = doctor._guarded(doctor._blobs, settings)
+    assert (good.status, s3.bucket in good.detail) == ("ok", True)
+    assert s3.names() == []
+    monkeypatch.setattr(object_store, "TRIES", 1)
+    bad = doctor._guarded(doctor._blobs, replace(settings, blobs_url="s3://nobody-has-this"))
+    assert (bad.check, bad.status, "blobs_refused" in bad.detail, bool(bad.fix)) == ("blobs", "fail", True, True)
+    shared = doctor._guarded(doctor._blobs, Settings(tmp_path, tmp_path, blobs_url=str(tmp_path / "nfs")))
+    assert (shared.status, str(tmp_path / "nfs") in shared.detail) == ("ok", True)

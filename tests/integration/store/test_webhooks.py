@@ -57,7 +57,9 @@ def owed(database: Database) -> list[Any]:
 
 def claim(database: Database, *, lease_s: float = 20.0, most: int = 100, per_webhook: int = 100) -> list[Due]:
     """Take leases on what is due."""
-    return database.run(lambda connection: hooks.claim(connection, most=most, per_webhook=per_webhook, lease_s=lease_s))
+    with database.read() as connection:
+        ids = hooks.find_due(connection, most=most, per_webhook=per_webhook)
+    return database.run(lambda connection: hooks.claim(connection, ids, lease_s=lease_s))
 
 
 def record(database: Database, due: Due, outcome: Outcome) -> bool:

@@ -10,12 +10,14 @@ from celery import Celery
 
 from tests import rows
 from voicejobs.dispatch import Upkeep
+from voicejobs.memory import MemoryGuard
 from voicejobs.pipelines import pipeline as pipelines
 from voicejobs.pipelines.pipeline import Node, Pipeline
 from voicejobs.settings import Settings
 from voicejobs.steps import registry
 from voicejobs.steps.registry import StepDefinition
 from voicejobs.store.blobs import BlobStore
+from voicejobs.tallies import Tally
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.runtime import Place
 from voicejobs.tasks.watch import Watch
@@ -113,6 +115,8 @@ def bare_runtime(url: str, folder: Path, served: str = "", **settings: Any) -> I
             blobs=BlobStore(folder),
             ring=lambda: None,
             watch=Watch(),
+            tally=Tally(),
+            memory=MemoryGuard(0),
             serves=lambda queue_class: queue_class in served.split(),
         )
     app.close()

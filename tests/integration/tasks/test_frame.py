@@ -76,9 +76,17 @@ def test_a_transient_error_is_tried_again_until_the_attempts_are_used_up(runtime
     assert all("DecoderCrash: it crashed" in one["traceback"] for one in told)
 
 
-@pytest.mark.parametrize("error", [errors.DiskFull("full"), errors.DatabaseUnavailable("away")])
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.DiskFull("full"),
+        errors.DatabaseUnavailable("away"),
+        errors.BlobsUnavailable("away"),
+        errors.BlobsRefused("no"),
+    ],
+)
 def test_what_is_no_fault_of_the_job_burns_no_attempt(runtime: Any, job_id: str, error: VoicejobsError) -> None:
-    """However often the disk is full or the database is away, the job waits and comes again."""
+    """However often the disk is full, or the database or the blob store is away, the job waits and comes again."""
     for _ in range(runtime.settings.max_attempts + 2):
         row = deliver(runtime, job_id, raising(error))
         assert (row.state, row.failures) == ("queued", 0)

@@ -13,7 +13,7 @@ from tests.bench import Bench, MakeBench
 from tests.rows import job
 from tests.servers.http import HttpServer, Reply, Request
 from tests.waiting import wait_until
-from voicejobs import control
+from voicejobs import control, records
 from voicejobs.errors import AddressRefused
 from voicejobs.intake import Intake, Item, Source, Wish, submit_one
 from voicejobs.settings import Settings
@@ -146,6 +146,8 @@ def test_a_cancelled_download_ends(far: Bench, media: Media) -> None:
     job_id = submit(far, Source(url=f"{media.url}/slow.wav"))
     far.start_worker()
     wait_until(lambda: media.paths, 30)
+    with far.database.read() as connection:
+        assert records.job_of(connection, "default", job_id)["stage"] == "fetching"
     control.cancel_jobs(far.database, [job_id])
     assert far.wait_ended(job_id, timeout_s=15) == {job_id: "cancelled"}
 

@@ -1,10 +1,12 @@
 """Speaking survives what recognising does: killed workers, lost sound, cancelled jobs; nothing is heard twice."""
 
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from voicejobs_workers.slots import Slot
 
 from tests.bench import Bench
 from tests.rows import job, steps, story
@@ -43,8 +45,8 @@ def test_a_killed_worker_costs_what_came_after_its_last_checkpoint(either_bench:
     assert scratch(bench) == []
 
 
-def test_lost_sound_is_spoken_again(bench: Bench) -> None:
-    """A job whose sound went while it waited for its join begins anew, and ends well."""
+def test_sound_that_went_with_its_worker_is_spoken_again(bench: Bench) -> None:
+    """A shard whose earlier lines are gone, with the worker that spoke them, is spoken from its begin."""
     worker = bench.start_worker(**SLOW)
     (one,) = speak(bench, text_file(bench, "a.txt", TEXT))
     wait_until(lambda: (row := steps(bench.database, one.job_id).get("synthesise")) and row.checkpoint, 30)
@@ -54,8 +56,30 @@ def test_lost_sound_is_spoken_again(bench: Bench) -> None:
     bench.start_worker()
     assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
     assert heard(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
-    join = steps(bench.database, one.job_id)["join"]
-    assert [outcome for _, outcome in story(bench.database, join.id)] == ["released", "succeeded"]
+    assert bench.stories(one.job_id)["synthesise"] == ["lost", "succeeded"]
+    assert bench.stories(one.job_id)["join"] == ["succeeded"]
+
+
+def has_succeeded(bench: Bench, job_id: str, step: str) -> bool:
+    """Tell whether a step of a job has succeeded."""
+    row = steps(bench.database, job_id).get(step)
+    return row is not None and row.state == "succeeded"
+
+
+def test_sound_that_went_before_its_join_is_spoken_again(bench: Bench) -> None:
+    """A job whose sound went while it waited for its join begins anew, and ends well."""
+    (one,) = speak(bench, text_file(bench, "a.txt", TEXT))
+    for queue, step in (("cpu", "plan_text"), ("tts", "synthesise")):
+        slot = Slot("cpu", "cpu", window_jobs=4, threads=2, queues=(queue,))
+        worker = bench.start_worker("--slot", slot.dump())
+        wait_until(partial(has_succeeded, bench, one.job_id, step), 30)
+        bench.stop(worker)
+    for path in scratch(bench):
+        path.unlink()
+    bench.start_worker()
+    assert bench.wait_ended(one.job_id) == {one.job_id: "succeeded"}
+    assert heard(target(bench, "a.txt").with_suffix(".wav")) == expected(TEXT)
+    assert bench.stories(one.job_id)["join"] == ["released", "succeeded"]
 
 
 def test_a_cancelled_job_ends_within_three_seconds_and_leaves_nothing(bench: Bench) -> None:

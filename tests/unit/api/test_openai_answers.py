@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from voicejobs.api.openai_answers import answer_body, answer_document, speech_events, transcript_events
+from voicejobs.api.openai_answers import Deltas, answer_body, answer_document, speech_events, transcript_events
 from voicejobs.audio.types import Segment, Transcript, Word
 
 HEARD = Transcript(
@@ -79,6 +79,26 @@ def test_the_deltas_of_a_stream_are_its_text() -> None:
         "text": "Good morning. Ships ahoy.",
         "usage": None,
     }
+
+
+def test_text_that_is_told_early_is_not_told_twice() -> None:
+    """What was given while the job ran, and the rest at its end, are the text together."""
+    deltas = Deltas()
+    early = b"".join([*deltas.more([]), *deltas.more([" Good morning."]), *deltas.more([" Good morning."])])
+    told = events(early + b"".join(transcript_events(HEARD, wanted("json"), deltas)))
+    assert [one["delta"] for one in told[:-1]] == ["Good morning.", " Ships ahoy."]
+    texts = [" Good", " ", "morning.  ", "\n Ships ahoy. "]
+    parts = events(b"".join([*Deltas().more(texts)]))
+    assert "".join(one["delta"] for one in parts) == "".join(texts).strip()
+
+
+def test_text_that_no_segment_holds_is_told_at_the_end() -> None:
+    """Deltas always come to the text; where they could not, nothing false is added."""
+    deltas = Deltas()
+    assert [one["delta"] for one in events(b"".join(deltas.finish("whole")))] == ["whole"]
+    other = Deltas()
+    list(other.more(["something"]))
+    assert not list(other.finish("else"))
 
 
 def test_channels_are_the_speakers_of_a_stream() -> None:

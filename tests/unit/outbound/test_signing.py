@@ -44,7 +44,8 @@ def test_the_openai_client_unwraps_a_message() -> None:
 
     client = OpenAI(api_key="none", webhook_secret=signing.written(SECRET))
     event = client.webhooks.unwrap(BODY.decode(), _headers(SECRET))
-    assert (event.type, event.data.id) == ("batch.completed", "batch_1")
+    assert event.type == "batch.completed"
+    assert event.data.id == "batch_1"
     client.close()
 
 
