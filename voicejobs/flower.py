@@ -36,8 +36,6 @@ EXIT_REFUSED = 7
 MAX_TASKS = 20_000
 """Tasks that Flower remembers, some 40 MB; it forgets the oldest."""
 PURGE_WORKERS_S = 3600
-INSPECT_TIMEOUT_MS = 3000.0
-"""How long a worker may take to tell of itself; a busy one needs more than the second that Flower gives it."""
 _READING = frozenset({"GET", "HEAD"})
 _READING_BY_POST = "/tasks/datatable"
 """The table of tasks asks for its rows with a form that is too long for an address."""
@@ -223,7 +221,6 @@ def flower_application(settings: Settings, options: FlowerOptions, known: Sequen
         "read_only": True,
         "persistent": False,
         "debug": False,
-        "inspect_timeout": INSPECT_TIMEOUT_MS,
         "max_tasks": MAX_TASKS,
         "purge_offline_workers": PURGE_WORKERS_S,
         "tasks_columns": _COLUMNS,

@@ -38,7 +38,11 @@ class UnwaveringConsumer(Consumer):  # type: ignore[misc,unused-ignore]
     def connection_for_read(self, heartbeat: Any = None) -> Any:
         """Return the connection that messages come from."""
         connection: Any = self.app.connection_for_read(heartbeat=heartbeat)
-        connection.transport_cls = unwavering(connection.get_transport_cls())
+        kind = connection.get_transport_cls()
+        name, tell = kind.driver_type, connection.info
+        connection.transport_cls = unwavering(kind)
+        # What it tells of itself goes out as JSON, for `celery inspect stats` and Flower: there the class has a name.
+        connection.info = lambda: {**tell(), "transport": name}
         return self.ensure_connected(connection)
 
     def create_task_handler(self, *arguments: Any, **named: Any) -> Callable[[Any], Any]:
