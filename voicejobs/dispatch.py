@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from itertools import groupby
 from typing import Any
 
@@ -90,20 +91,35 @@ def _choose(connection: Connection, batches: Sequence[outbox.OpenBatch], window_
 
 
 def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], window_jobs: int) -> list[Any]:
-    """Return the jobs that fill the window of a lane: the next of the tenant, and of its batch, with the fewest out."""
+    """Return the jobs that fill the window of a lane: the next of the tenant, and of its batch, with the fewest out.
+
+    Batches are asked for their jobs as their turn comes: thousands may be open, since a job that was submitted alone
+    has one for itself.
+    """
     room = window_jobs - sum(batch.in_flight for batch in batches)
-    waiting = {batch.id: outbox.unsent(connection, batch.id, room) for batch in batches} if room > 0 else {}
-    out = {batch.id: batch.in_flight for batch in batches}
     of_tenant: Counter[str] = Counter()
+    ready: dict[str, list[tuple[int, int, str]]] = {}
     for batch in batches:
         of_tenant[batch.tenant] += batch.in_flight
+        if batch.priority is not None:
+            ready.setdefault(batch.tenant, []).append((batch.in_flight, batch.priority, batch.id))
+    for heap in ready.values():
+        heapify(heap)
+    waiting: dict[str, list[Any]] = {}
     rows: list[Any] = []
-    while len(rows) < room and any(waiting.values()):
-        ready = (batch for batch in batches if waiting[batch.id])
-        chosen = min(ready, key=lambda batch: (of_tenant[batch.tenant], out[batch.id], batch.id))
-        rows.append(waiting[chosen.id].pop(0))
-        out[chosen.id] += 1
-        of_tenant[chosen.tenant] += 1
+    while len(rows) < room and ready:
+        tenant = min(ready, key=lambda name: (of_tenant[name], ready[name][0]))
+        out, priority, batch_id = ready[tenant][0]
+        if batch_id not in waiting:
+            waiting[batch_id] = outbox.unsent(connection, batch_id, room)
+        if waiting[batch_id]:
+            rows.append(waiting[batch_id].pop(0))
+            of_tenant[tenant] += 1
+            heapreplace(ready[tenant], (out + 1, priority, batch_id))
+            continue
+        heappop(ready[tenant])
+        if not ready[tenant]:
+            del ready[tenant]
     return rows
 
 

@@ -68,14 +68,12 @@ def ping(broker_url: str) -> None:
         BrokerUnavailable: it does not.
     """
     from kombu import Connection  # noqa: PLC0415 - only where there is a broker to ask
-    from kombu.exceptions import OperationalError  # noqa: PLC0415
 
-    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection:
-        away: Any = (*connection.connection_errors, *connection.channel_errors, OperationalError, OSError)
-        try:
-            _client(connection).ping()
-        except away as error:
-            raise BrokerUnavailable(f"The broker does not answer: {error}") from error
+    answered = False
+    with Connection(broker_url, connect_timeout=CONNECT_TIMEOUT_S) as connection, _quiet(connection):
+        answered = bool(_client(connection).ping())
+    if not answered:
+        raise BrokerUnavailable("The broker does not answer")
 
 
 def read(broker_url: str) -> dict[str, Notice]:

@@ -161,7 +161,7 @@ async def list_voices(
     return _listed(found)
 
 
-@router.get("/voices/{voice_id}", operation_id="get_voice", responses=responses(404))
+@router.get("/voices/{voice_id:path}", operation_id="get_voice", responses=responses(404))
 async def get_voice(voice_id: Name, context: Here, caller: Reader) -> dict[str, Any]:
     """Tell of one voice."""
     return _one("voice", voice_id, await context.run(_voices, context.settings))

@@ -196,7 +196,7 @@ async def retry_job(job_id: JobId, context: Here, caller: Writer) -> Response:
 
 @router.delete("/{job_id}", operation_id="delete_job", status_code=204, responses=responses(404, 409))
 async def delete_job(job_id: JobId, context: Here, caller: Writer) -> Response:
-    """Delete a job that has ended, with its transcript and its artifacts; their bytes go with the next pruning."""
+    """Delete a job that has ended, with its transcript and what else it has left."""
     await context.run(_delete, context, caller.tenant, job_id)
     return Response(status_code=204)
 
@@ -208,16 +208,15 @@ def _delete(context: Context, tenant: str, job_id: str) -> None:
         NoSuchRecord: there is none.
         WrongState: it is live, or another job is about to deliver its transcript.
     """
-
-    def act(connection: Connection) -> None:
+    with context.database.read() as connection:
         state = records.demand_job(connection, tenant, job_id)
-        if state not in FINAL_JOB:
-            raise WrongState(f"The job {job_id} is {state}", hint="Cancel it first.")
-        if prune.is_needed(connection, job_id):
-            raise WrongState(f"Another job needs what {job_id} has left", hint="Try again when that one has ended.")
         batch_id = connection.execute(select(jobs.c.batch_id).where(jobs.c.id == job_id)).scalar()
-        connection.execute(delete(jobs).where(jobs.c.id == job_id, jobs.c.state.in_(FINAL_JOB)))
-        left = exists(select(literal(1)).where(jobs.c.batch_id == batch_id))
-        connection.execute(delete(batches).where(batches.c.id == batch_id, batches.c.kind == records.SINGLE, ~left))
-
-    context.database.run(act)
+    if state not in FINAL_JOB:
+        raise WrongState(f"The job {job_id} is {state}", hint="Cancel it first.")
+    if not prune.remove_job(context.database, context.blobs, job_id):
+        raise WrongState(
+            f"Another job may need what {job_id} has left", hint="Try again when that one has ended.", retry=True
+        )
+    left = exists(select(literal(1)).where(jobs.c.batch_id == batch_id))
+    alone = delete(batches).where(batches.c.id == batch_id, batches.c.kind == records.SINGLE, ~left)
+    context.database.run(lambda connection: connection.execute(alone))

@@ -41,7 +41,7 @@ class KeyWanted(BaseModel):
     )
     expires_after_s: float | None = Field(None, gt=0, le=LONGEST_LIFE_S, description="Seconds; null for never.")
     environment: str = Field("live", pattern="^[a-z0-9]{1,16}$", description="A word in the key, for people.")
-    limits: KeyLimits = Field(default_factory=KeyLimits)
+    limits: KeyLimits = Field(default_factory=lambda: KeyLimits(requests_per_minute=None, concurrency=None))
 
 
 class KeyShown(BaseModel):

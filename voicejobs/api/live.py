@@ -115,6 +115,7 @@ async def _serve(socket: WebSocket, context: Context) -> None:
         raise QueueFull(f"{_Streams.open} live captions are open, as many as may be", retry_after_s=2)
     _Streams.open += 1
     try:
+        await socket.send_text('{"type": "started"}')
         await _pass_on(socket, context, start)
     finally:
         _Streams.open -= 1

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from voicejobs.api.app import create_app
 from voicejobs.api.context import Context
@@ -298,9 +298,8 @@ class Guarded(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Take data; where a request begins on a connection that had others, wait for the rest of its headers."""
         super().data_received(data)
-        cycle: Any = self.cycle  # None before the first request, which uvicorn's annotation does not say
-        is_between = cycle is not None and cycle.response_complete
-        if is_between and (self._waiting is None or self._before is not self.cycle):
+        cycle: RequestResponseCycle | None = self.cycle  # None until there was a request, whatever uvicorn declares
+        if cycle is not None and cycle.response_complete and (self._waiting is None or self._before is not self.cycle):
             self._wait()
 
     def connection_lost(self, exc: Exception | None) -> None:

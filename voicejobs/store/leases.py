@@ -7,7 +7,7 @@ statement names it: whoever comes with an old number changes nothing.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from sqlalchemy import (
     CTE,
@@ -27,7 +27,7 @@ from sqlalchemy.sql.expression import ColumnElement
 
 from voicejobs.errors import LeaseLost, VoicejobsError
 from voicejobs.store.database import Database, now_s
-from voicejobs.store.schema import attempts, jobs, step_runs
+from voicejobs.store.schema import attempts, batches, jobs, step_runs
 from voicejobs.store.states import LIVE_JOB, STARTABLE_JOB, JobState, StepState
 
 
@@ -57,6 +57,7 @@ class Lease:
     input_sha256: str | None
     result_key: str | None
     started_at: float
+    lane: Literal["interactive", "bulk"] = "bulk"
     upstream: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def outputs(self, node: str) -> Iterator[Mapping[str, Any]]:
@@ -141,6 +142,7 @@ _JOB_COLUMNS = (
     jobs.c.trace_id,
     jobs.c.input_sha256,
     jobs.c.result_key,
+    select(batches.c.lane).where(batches.c.id == jobs.c.batch_id).scalar_subquery().label("lane"),
 )
 
 _JOB_BEGINS = (
@@ -368,6 +370,7 @@ def _lease(step_run_id: str, row: Any, job: Any, earlier: list[tuple[str, str]])
         input_sha256=job.input_sha256,
         result_key=job.result_key,
         started_at=row.started_at,
+        lane=job.lane,
         upstream=upstream,
     )
 

@@ -26,13 +26,17 @@ _RUNNING = text(qualified("step_runs", RUNNING))
 
 @dataclass(frozen=True, slots=True)
 class OpenBatch:
-    """Name an unfinished batch and its tenant, how many of its jobs are out, and whether one must run alone."""
+    """Name an unfinished batch and its tenant, how many of its jobs are out, and whether one must run alone.
+
+    `priority` is the least of its jobs that wait; None where none does.
+    """
 
     id: str
     tenant: str
     lane: str
     in_flight: int
     has_isolated: bool
+    priority: int | None = None
 
 
 def lock_dispatch(connection: Connection, database: Database) -> bool:
@@ -50,6 +54,7 @@ def lock_submissions(connection: Connection, database: Database) -> None:
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _SUBMIT_LOCK})
 
 
+_waiting = jobs.alias("waiting")
 _OPEN_BATCHES = (
     select(
         batches.c.id,
@@ -57,6 +62,10 @@ _OPEN_BATCHES = (
         batches.c.lane,
         func.count(jobs.c.id).label("in_flight"),
         func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
+        select(func.min(_waiting.c.priority))
+        .where(_waiting.c.batch_id == batches.c.id, text(qualified("waiting", UNSENT)))
+        .scalar_subquery()
+        .label("priority"),
     )
     .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
     .where(batches.c.finished_at.is_(None))
@@ -68,7 +77,7 @@ _OPEN_BATCHES = (
 def open_batches(connection: Connection) -> list[OpenBatch]:
     """Return the unfinished batches of all lanes, those with the fewest jobs in flight first."""
     return [
-        OpenBatch(row.id, row.tenant, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION)
+        OpenBatch(row.id, row.tenant, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION, row.priority)
         for row in connection.execute(_OPEN_BATCHES)
     ]
 

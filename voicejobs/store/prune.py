@@ -168,24 +168,44 @@ def _needed(connection: Connection) -> set[str]:
     return {str(json.loads(inputs).get("transcript")) for inputs in found}
 
 
-def is_needed(connection: Connection, job_id: str) -> bool:
-    """Tell whether a step run that has not ended takes what a job has left behind."""
-    return not _unneeded(connection, [job_id], _needed(connection))
+def remove_job(database: Database, blobs: BlobStore, job_id: str, *, wait_s: float = 5.0) -> bool:
+    """Remove one job that has ended; False where it stays, since another needs what it has left, or may have seen it.
+
+    Args:
+        database: the store.
+        blobs: what it has left, as far as nothing else names it, goes too.
+        job_id: the job.
+        wait_s: how long to wait for transactions that began before.
+    """
+    removed = Pruned()
+    with database.read() as connection:
+        needed = _needed(connection)
+    _prune_jobs(database, blobs, [job_id], needed, removed, wait_s=wait_s)
+    return removed.jobs == 1
 
 
-def _prune_jobs(database: Database, blobs: BlobStore, chunk: Sequence[str], needed: set[str], pruned: Pruned) -> None:
+def _prune_jobs(
+    database: Database,
+    blobs: BlobStore,
+    chunk: Sequence[str],
+    needed: set[str],
+    pruned: Pruned,
+    *,
+    wait_s: float = SNAPSHOT_WAIT_S,
+) -> None:
     """Remove some jobs."""
     with database.begin() as connection:
         connection.execute(delete(results).where(results.c.job_id.in_(_unneeded(connection, chunk, needed))))
         mark = None if database.is_sqlite else connection.execute(text("SELECT pg_current_xact_id()::text")).scalar()
-    if mark is not None and not _all_have_seen(database, int(mark)):
+    if mark is not None and not _all_have_seen(database, int(mark), wait_s):
         return  # a transaction that began before us is still open: the next run finds these jobs again
     with database.begin() as connection:
         free = _unneeded(connection, chunk, _needed(connection))
         candidates = sorted(set(_blobs_of(connection, free)))
-        connection.execute(delete(jobs).where(jobs.c.id.in_(free)))
-    pruned.jobs += len(free)
-    pruned.kept += len(chunk) - len(free)
+        # One that somebody has taken up again meanwhile stays.
+        gone = connection.execute(delete(jobs).where(jobs.c.id.in_(free), jobs.c.state.in_(FINAL_JOB))).rowcount
+    pruned.jobs += gone
+    pruned.kept += len(chunk) - gone
     _remove_blobs(database, blobs, candidates, pruned)
 
 
@@ -198,9 +218,9 @@ def _unneeded(connection: Connection, chunk: Sequence[str], needed: set[str]) ->
     return [job_id for job_id in chunk if job_id not in busy]
 
 
-def _all_have_seen(database: Database, mark: int) -> bool:
-    """Wait until no transaction is open that began before transaction `mark` was committed; False after a minute."""
-    deadline = time.monotonic() + SNAPSHOT_WAIT_S
+def _all_have_seen(database: Database, mark: int, wait_s: float) -> bool:
+    """Wait until no transaction is open that began before transaction `mark` was committed; False after `wait_s`."""
+    deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         with database.read() as connection:
             oldest = connection.execute(text("SELECT pg_snapshot_xmin(pg_current_snapshot())::text")).scalar_one()

@@ -261,7 +261,7 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
     """Return the engine processes of this worker as the options want them."""
     options = SYNTHESISE.options(lease.options[lease.node])
     spec = engine_spec(options, runtime.settings, runtime.place)
-    synthesiser = runtime.host.synthesiser(spec, cancelled=lambda: hold.is_stopped)
+    synthesiser = runtime.host.synthesiser(spec, lane=lease.lane, cancelled=lambda: hold.is_stopped)
     planned = next(lease.outputs(pipeline(lease.pipeline).node(lease.node).inputs[0]))
     fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
     verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None

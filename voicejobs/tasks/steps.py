@@ -187,7 +187,7 @@ def recognise_shard(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
     if len(done) < len(windows):
         options = RECOGNISE.options(lease.options["recognise"])  # those of a job of an older version lack some
         spec = engine_spec(options, runtime.settings, runtime.place)
-        recogniser = runtime.host.recogniser(spec, cancelled=lambda: hold.is_stopped)
+        recogniser = runtime.host.recogniser(spec, lane=lease.lane, cancelled=lambda: hold.is_stopped)
         budget_samples = WINDOWS_PER_PROCESS * recogniser.processes * MAX_WINDOW_SAMPLES
         work = Work(
             windows,

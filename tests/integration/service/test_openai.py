@@ -17,6 +17,8 @@ import openai
 import pytest
 import soundfile as sf
 from sqlalchemy import select
+from websockets.exceptions import ConnectionClosedError
+from websockets.sync.client import connect
 
 from tests.integration.service.stack import HARBOR, Stack, serving
 from tests.servers.api import ApiServer
@@ -217,6 +219,17 @@ def test_a_job_that_nobody_waits_for_is_cancelled(stack: Stack, form: str) -> No
     job_id = newest_job(stack).id
     wait_until(lambda: state_of(stack, job_id) in {"cancelled", "succeeded"}, 20)
     assert state_of(stack, job_id) == "cancelled"
+
+
+def test_captions_without_an_engine_say_so(stack: Stack) -> None:
+    """The operator has to name one; the socket is closed as failed."""
+    with connect(stack.api.url.replace("http", "ws", 1) + "/api/v1/live") as socket:
+        socket.send(json.dumps({"type": "start", "key": stack.key}))
+        assert json.loads(socket.recv(timeout=20))["error"]["code"] == "not_served"
+        with pytest.raises(ConnectionClosedError) as caught:
+            socket.recv(timeout=20)
+    assert caught.value.rcvd is not None
+    assert caught.value.rcvd.code == 1011
 
 
 def test_who_waits_too_long_is_told_and_the_job_is_cancelled(valkey: Valkey, tmp_path: Path) -> None:
