@@ -125,12 +125,17 @@ def test_operators_see_workers_queues_and_readable_tasks(watched: Bench, flower:
     assert set(watched.wait_ended(*again).values()) == {"succeeded"}, "the worker takes work as before"
 
 
+def _is_there(flower: Running, page: str) -> bool:
+    """Tell whether a page is shown."""
+    return flower.get(page).status_code == 200
+
+
 def _look_for_secrets(bench: Bench, flower: Running, pages: list[str]) -> None:
     """Open every page, and look into the arguments and the log of the process."""
     pages = [*pages, "/", "/workers", "/tasks", "/broker",
              "/api/workers?refresh=1", "/api/tasks", "/metrics"]  # fmt: skip
     for page in pages:
-        wait_until(lambda page=page: flower.get(page).status_code == 200, what=page)  # a busy worker answers late
+        wait_until(partial(_is_there, flower, page), what=page)  # a busy worker answers late
         answer = flower.get(page)
         for canary in (SECRET, PASSWORD, "f0rged", str(bench.folder)):
             assert canary not in answer.text, (page, canary)
