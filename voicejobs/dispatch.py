@@ -94,33 +94,39 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
     """Return the jobs that fill the window of a lane: the next of the tenant, and of its batch, with the fewest out.
 
     Batches are asked for their jobs as their turn comes: thousands may be open, since a job that was submitted alone
-    has one for itself.
+    has one for itself. Of two with equally many out either may be next: if it were always the same one, that would hold
+    the odd place of the window for ever, and run ahead.
     """
     room = window_jobs - sum(batch.in_flight for batch in batches)
     of_tenant: Counter[str] = Counter()
-    ready: dict[str, list[tuple[int, int, str]]] = {}
+    ready: dict[str, list[tuple[int, int, float, str]]] = {}
     for batch in batches:
         of_tenant[batch.tenant] += batch.in_flight
         if batch.priority is not None:
-            ready.setdefault(batch.tenant, []).append((batch.in_flight, batch.priority, batch.id))
+            ready.setdefault(batch.tenant, []).append((batch.in_flight, batch.priority, _lot(), batch.id))
     for heap in ready.values():
         heapify(heap)
     waiting: dict[str, list[Any]] = {}
     rows: list[Any] = []
     while len(rows) < room and ready:
         tenant = min(ready, key=lambda name: (of_tenant[name], ready[name][0]))
-        out, priority, batch_id = ready[tenant][0]
+        out, priority, _, batch_id = ready[tenant][0]
         if batch_id not in waiting:
             waiting[batch_id] = outbox.unsent(connection, batch_id, room)
         if waiting[batch_id]:
             rows.append(waiting[batch_id].pop(0))
             of_tenant[tenant] += 1
-            heapreplace(ready[tenant], (out + 1, priority, batch_id))
+            heapreplace(ready[tenant], (out + 1, priority, _lot(), batch_id))
             continue
         heappop(ready[tenant])
         if not ready[tenant]:
             del ready[tenant]
     return rows
+
+
+def _lot() -> float:
+    """Return what decides between equals."""
+    return random.random()  # noqa: S311 - guards nothing
 
 
 def _poison(deaths: int) -> Poison:
