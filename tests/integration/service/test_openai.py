@@ -235,7 +235,7 @@ def test_captions_without_an_engine_say_so(stack: Stack) -> None:
 
 
 def test_sockets_that_say_nothing_keep_nobody_out(stack: Stack) -> None:
-    """So many may wait for their first message, and one more is told to come later; one with a key in a header gets in."""
+    """So many may wait for their first message, one more is told to come later; a key in a header gets in."""
     url = stack.api.url.replace("http", "ws", 1) + "/api/v1/live"
     with ExitStack() as held:
         for _ in range(MOST_STRANGERS):
