@@ -36,6 +36,11 @@ EXIT_REFUSED = 7
 MAX_TASKS = 20_000
 """Tasks that Flower remembers, some 40 MB; it forgets the oldest."""
 PURGE_WORKERS_S = 3600
+MOST_BODY_BYTES = 64 * 1024
+"""A body is kept before anybody asks who sends it; the largest that a page sends is the form for the table of tasks."""
+MOST_HEADER_BYTES = 32 * 1024
+IDLE_S = 60.0
+BODY_WAIT_S = 30.0
 _READING = frozenset({"GET", "HEAD"})
 _READING_BY_POST = "/tasks/datatable"
 """The table of tasks asks for its rows with a form that is too long for an address."""
@@ -247,7 +252,13 @@ async def serve(settings: Settings, options: FlowerOptions, known: Sequence[str]
         sockets = bind_sockets(options.port, address=options.address)
     except OSError as error:
         raise BadOption(f"{options.address}:{options.port} cannot be listened on: {error.strerror}") from error
-    server = HTTPServer(Gate(flower, known, options.url_prefix))
+    server = HTTPServer(
+        Gate(flower, known, options.url_prefix),
+        max_header_size=MOST_HEADER_BYTES,
+        max_body_size=MOST_BODY_BYTES,
+        body_timeout=BODY_WAIT_S,
+        idle_connection_timeout=IDLE_S,
+    )
     server.add_sockets(sockets)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute, APIWebSocketRoute, iter_route_contexts
 from starlette.requests import HTTPConnection
 
 from voicejobs.api.context import Context, context_of
-from voicejobs.errors import KeyNeeded, ScopeMissing
+from voicejobs.errors import DatabaseUnavailable, KeyNeeded, ScopeMissing
 from voicejobs.store.keys import SCOPES, split_key
 
 OPEN_TENANT = "default"
@@ -136,6 +136,24 @@ async def _caller_of(connection: HTTPConnection, context: Context) -> Caller:
         _noting.add(noting)
         noting.add_done_callback(_forget)
     return Caller(key.tenant, key.id, key.name or key.id, key.scopes, key.limits)
+
+
+async def is_admitted_still(context: Context, caller: Caller) -> bool:
+    """Tell whether somebody who was let in would be now; what lasts long asks again and again.
+
+    Who came while no key was needed stays until the first key is made. While the database is away, all stay.
+    """
+    ring = context.keys
+    try:
+        if caller.key_id is None:
+            if not ring.knows_whether_any:
+                await context.run(ring.look_for_any)
+            return not ring.has_any
+        if not ring.is_fresh(caller.key_id):
+            await context.run(ring.look_up, caller.key_id)
+    except DatabaseUnavailable:
+        return True
+    return ring.is_valid(caller.key_id)
 
 
 def _forget(noting: "asyncio.Future[None]") -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 from starlette.responses import JSONResponse, Response
 
 from voicejobs import control, records
-from voicejobs.api.access import Caller
+from voicejobs.api.access import Caller, is_admitted_still
 from voicejobs.api.answers import wire
 from voicejobs.api.changes import Changes, Dropped, Listener
 from voicejobs.api.context import Context
@@ -24,7 +24,7 @@ from voicejobs.store.states import FINAL_JOB, LIVE_JOB, BatchState
 
 LAST_EVENT_ID: Final = "last-event-id"
 PROGRESS_S: Final = 1.0
-"""How often a stream looks how far its job or batch is."""
+"""How often a stream looks how far its job or batch is, and whether its reader may still read."""
 MOST_LISTED: Final = 1_000
 LIVE_BATCH: Final = (BatchState.IN_PROGRESS, BatchState.CANCELLING)
 OPEN_NAME: Final = "open"
@@ -132,8 +132,20 @@ async def answer(request: Request, context: Context, caller: Caller, topic: Topi
         return JSONResponse(body, headers={"Cache-Control": "no-store", "Vary": "Accept"})
     streams, name = _streams(request), caller.key_id or OPEN_NAME
     streams.enter(name, int(caller.limits.get("streams", context.settings.api_streams)))
-    frames = follow(context, topic, place, resumed=last is not None)
+    frames = _while_admitted(context, caller, follow(context, topic, place, resumed=last is not None))
     return EventStream(frames, streams, name, {"Vary": "Accept"})
+
+
+async def _while_admitted(
+    context: Context, caller: Caller, frames: AsyncGenerator[bytes, None]
+) -> AsyncGenerator[bytes, None]:
+    """Pass on frames, empty ones left out, until the key of the reader is revoked or expires."""
+    async with aclosing(frames):
+        async for one in frames:
+            if not await is_admitted_still(context, caller):
+                return
+            if one:
+                yield one
 
 
 def wants_stream(accept: str) -> bool:
@@ -189,7 +201,8 @@ async def follow(context: Context, topic: Topic, place: Cursor | None, *, resume
     """Yield the frames of a stream.
 
     A reader that is new gets a snapshot, whose id is that of the last event that is in it, and then what follows. One
-    that comes back gets what it has missed, and a snapshot without an id where that is not kept any more.
+    that comes back gets what it has missed, and a snapshot without an id where that is not kept any more. While nothing
+    happens an empty frame comes each second, at which a stream may be ended.
     """
     yield retry_frame()
     scope = topic.scope
@@ -235,7 +248,7 @@ class _Story:
         quiet_since = loop.time()
         record = await self._movement()
         while not (self._has_state and self._topic.ended(record)):
-            event = await self._listener.next(PROGRESS_S if self._has_state else KEEP_ALIVE_S)
+            event = await self._listener.next(PROGRESS_S)
             if event is not None:
                 told = _told(event, self._topic)
                 record = await self._movement() if _may_end(event, self._topic) else record
@@ -246,7 +259,7 @@ class _Story:
                 told = KEEP_ALIVE
             if told:
                 quiet_since = loop.time()
-                yield told
+            yield told
         async for one in self._last_words(await self._record()):
             yield one
 

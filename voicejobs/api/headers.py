@@ -31,6 +31,8 @@ _PROBES = frozenset({"/healthz", "/readyz"})
 """Asked by name of a container or its address; they tell nobody anything."""
 _NO_TRACE = "0" * 32
 UNKNOWN_ROUTE = "(none)"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "WEBSOCKET"})
+UNKNOWN_METHOD = "(other)"
 
 CONSTANT_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -120,7 +122,7 @@ class Envelope:
 
     def _note(self, scope: Scope, story: "_Story", seconds: float) -> None:
         """Count a request and log it."""
-        method = scope.get("method", "WEBSOCKET")
+        method = method_of(scope)
         route = route_of(scope)
         self._context.requests.note(method, route, story.status, seconds)
         caller = scope.get("voicejobs.caller")
@@ -188,6 +190,12 @@ def trace_id_in(headers: Headers) -> str:
 def route_of(scope: Scope) -> str:
     """Return the template of the route that serves a request, so that ids in paths stay out of logs and metrics."""
     return str(getattr(scope.get("route"), "path", UNKNOWN_ROUTE))
+
+
+def method_of(scope: Scope) -> str:
+    """Return the method of a request: anybody may invent others, and each would be counted for itself for ever."""
+    method = str(scope.get("method", "WEBSOCKET"))
+    return method if method in _METHODS else UNKNOWN_METHOD
 
 
 def words(text: str) -> Iterable[str]:

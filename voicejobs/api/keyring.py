@@ -43,6 +43,10 @@ class KeyRing:
         same = hmac.compare_digest(keys.hash_of(secret), expected)
         return found if same else None
 
+    def is_valid(self, key_id: str) -> bool:
+        """Tell whether a key was neither revoked nor expired when it was looked up last."""
+        return self._known.get(key_id, (0.0, None))[1] is not None
+
     @property
     def knows_whether_any(self) -> bool:
         """Tell whether `has_any` is of late; that there is a key stays true."""

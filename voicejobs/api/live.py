@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
-from voicejobs.api.access import Need, admit, public
+from voicejobs.api.access import Caller, Need, admit, is_admitted_still, key_in, public
 from voicejobs.api.context import Context, context_of, trace_id_of
 from voicejobs.api.problems import problem, status_of
 from voicejobs.errors import (
@@ -24,6 +24,7 @@ from voicejobs.errors import (
     BadOption,
     DeadlinePassed,
     Internal,
+    KeyNeeded,
     NotServed,
     QueueFull,
     Transient,
@@ -36,6 +37,8 @@ SCOPE = "jobs:write"
 PROTOCOL = "voicejobs.live"
 """The protocol that is agreed on where a browser offers it beside its key."""
 FIRST_MESSAGE_S = 10.0
+MOST_STRANGERS = 64
+"""Sockets that may wait for their first message, and with it for their key, at once."""
 LONGEST_TEXT = 16 * 1024
 SERVER_ERROR = 500
 _NORMAL, _POLICY, _INVALID, _FAILED, _LATER = 1000, 1008, 1007, 1011, 1013
@@ -76,9 +79,10 @@ class Start(BaseModel):
 
 
 class _Streams:
-    """Count the sockets of this process."""
+    """Count the sockets of this process: those with captions, and those of which it is not known yet who asks."""
 
     open = 0
+    strangers = 0
 
 
 @router.websocket("/api/v1/live", dependencies=[public()])
@@ -104,8 +108,7 @@ async def _serve(socket: WebSocket, context: Context) -> None:
         VoicejobsError: the caller may not, the first message is none, or what the engine raised.
         WebSocketDisconnect: the browser has left.
     """
-    start = await _first_message(socket)
-    await _admit(socket, start.key)
+    start = await _admitted(socket)
     if not context.settings.api_engine_url:
         raise NotServed(
             "This service has no voice engine for live captions",
@@ -121,10 +124,30 @@ async def _serve(socket: WebSocket, context: Context) -> None:
         _Streams.open -= 1
 
 
+async def _admitted(socket: WebSocket) -> Start:
+    """Let a caller in, before its first message where the key is known by then, and return that message.
+
+    Raises:
+        VoicejobsError: the caller may not, there are too many, or the first message is none.
+    """
+    if key_in(socket):
+        await _admit(socket, "")
+        return await _first_message(socket)
+    if _Streams.strangers >= MOST_STRANGERS:
+        raise QueueFull(f"{MOST_STRANGERS} sockets have not said yet who they are", retry_after_s=2)
+    _Streams.strangers += 1
+    try:
+        start = await _first_message(socket)
+    finally:
+        _Streams.strangers -= 1
+    await _admit(socket, start.key)
+    return start
+
+
 async def _pass_on(socket: WebSocket, context: Context, start: Start) -> None:
     """Give the sound of a socket to the engine, and its results to the socket."""
     client = _client(context.settings.api_engine_url, context.settings.api_engine_key)
-    sound = _Sound(socket, context.stopping)
+    sound = _Sound(socket, context)
     results = client.stream(
         start.to_config(), sound.pieces(), timeout_s=context.settings.api_live_s, trace_id=trace_id_of(socket)
     )
@@ -186,18 +209,22 @@ async def _admit(socket: WebSocket, key: str) -> None:
 class _Sound:
     """Read the sound of a socket; what is wrong with it waits until the engine has been told that no more comes."""
 
-    def __init__(self, socket: WebSocket, stopping: asyncio.Event) -> None:
+    def __init__(self, socket: WebSocket, context: Context) -> None:
         self._socket = socket
-        self._stopping = stopping
+        self._context = context
+        self._caller: Caller = socket.scope["voicejobs.caller"]
         self.is_gone = False
         self.fault: VoicejobsError | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield what comes, until `end`."""
-        while not self._stopping.is_set():
+        """Yield what comes, until `end`, or until the key is revoked or expires."""
+        while not self._context.stopping.is_set():
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 self.is_gone = True
+                return
+            if not await is_admitted_still(self._context, self._caller):
+                self.fault = KeyNeeded("the key was revoked, or has expired")
                 return
             data = message.get("bytes")
             if data:

@@ -17,6 +17,8 @@ MAX_FIELDS = 100
 MAX_FIELD_BYTES = 64 * 1024
 """Bytes of one short field; a text longer than this is no parameter."""
 MAX_NAME = 255
+MAX_CONTENT_TYPE = 1024
+"""Characters of a content type: the time that its parameters take to be read grows with the square of its length."""
 _KEPT_BYTES = 1 << 20
 
 
@@ -103,8 +105,10 @@ def boundary_of(content_type: str) -> bytes:
     """Return the boundary that a content type names.
 
     Raises:
-        BadMediaType: it is no `multipart/form-data`, or names none.
+        BadMediaType: it is no `multipart/form-data`, names none, or is too long.
     """
+    if len(content_type) > MAX_CONTENT_TYPE:
+        raise BadMediaType(f"The content type has more than {MAX_CONTENT_TYPE} characters")
     message = Message()
     message["content-type"] = content_type.replace("\r", " ").replace("\n", " ")
     boundary = message.get_param("boundary")
@@ -222,14 +226,17 @@ def names_of(disposition: str) -> tuple[str, str | None]:
     """Return the name of the field and that of the file, None where the part is no file.
 
     Raises:
-        BadOption: the header names no field.
+        BadOption: the header names no field, or the file in characters that cannot be read.
     """
     message = Message()
     message["content-disposition"] = disposition.replace("\r", " ").replace("\n", " ")
     name = message.get_param("name", header="content-disposition")
     if message.get_content_disposition() != "form-data" or not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
         raise _broken("a part of it has no name")
-    return name, message.get_filename()
+    try:
+        return name, message.get_filename()
+    except ValueError:  # the part names the encoding itself, one that Python cannot use here among them
+        raise _broken("the name of its file is in no encoding that can be read") from None
 
 
 def _decoded(data: bytes | bytearray) -> str:

@@ -15,6 +15,7 @@ from voicejobs.api.context import Context, Here
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import responses
 from voicejobs.api.times import moment
+from voicejobs.errors import RateLimited
 from voicejobs.notify import Notifier
 from voicejobs.outbound.address import MAX_URL_CHARS
 from voicejobs.receivers import Made, Receivers
@@ -23,6 +24,8 @@ from voicejobs.store.schema import deliveries, webhooks
 
 router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
 MOST_TYPES = 20
+MOST_TESTS = 4
+"""Tests under way at once: each holds one of the few threads of the service until its receiver answers."""
 
 Who = Annotated[Caller, allow("webhooks")]
 WebhookId = Annotated[str, Path(max_length=64, description="Id of the webhook.")]
@@ -165,10 +168,23 @@ async def delete_webhook(webhook_id: WebhookId, context: Here, caller: Who) -> N
     await context.run(_receivers(context).remove, caller.tenant, webhook_id)
 
 
-@router.post("/{webhook_id}/test", operation_id="test_webhook", responses=responses(404))
+class _Tests:
+    """Count the tests under way in this process; used on the event loop alone."""
+
+    running = 0
+
+
+@router.post("/{webhook_id}/test", operation_id="test_webhook", responses=responses(404, 429))
 async def test_webhook(webhook_id: WebhookId, context: Here, caller: Who) -> Delivery:
     """Send a message of the type `webhook.test` now, once, and tell what the receiver made of it."""
-    return Delivery(**delivery_json(await context.run(_receivers(context).test, caller.tenant, webhook_id)))
+    if _Tests.running >= MOST_TESTS:
+        raise RateLimited(f"{MOST_TESTS} tests of webhooks are under way, as many as may be", retry_after_s=5)
+    _Tests.running += 1
+    try:
+        row = await context.run(_receivers(context).test, caller.tenant, webhook_id)
+    finally:
+        _Tests.running -= 1
+    return Delivery(**delivery_json(row))
 
 
 @router.post("/{webhook_id}/rotate-secret", operation_id="rotate_webhook_secret", responses=responses(404))

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -189,6 +190,10 @@ def test_without_credentials_it_serves_loopback_only(watched: Bench) -> None:
         assert running.send("GET", "/workers", None, headers={"Host": "rebound.example"}) == 403
         assert running.send("POST", "/api/task/revoke/x", None) == 403
         assert running.send("GET", "/api/tasks", None) == 401, "as Flower has it"
+        host, port = running.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as large:
+            large.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 65537\r\n\r\n")
+            assert large.recv(100).startswith(b"HTTP/1.1 400"), "no large body is waited for"
     finally:
         running.process.terminate()
         running.process.wait(20)

@@ -117,6 +117,19 @@ def test_a_revoked_key_ends_within_a_second(api: ApiServer, admin: httpx.Client)
         assert client.get("/api/v1/limits").status_code == 401
 
 
+def test_an_event_stream_ends_with_its_key(api: ApiServer, admin: httpx.Client) -> None:
+    """A stream that is open when its key is revoked ends soon after, though nothing happens; others go on."""
+    text = api.key("first", "jobs:read")
+    accept = {"accept": "text/event-stream"}
+    with api.client(text) as client, client.stream("GET", "/api/v1/events", headers=accept) as stream:
+        pieces = stream.iter_raw()
+        assert next(pieces).startswith(b"retry:")
+        began = time.monotonic()
+        assert admin.delete(f"/api/v1/keys/{text.split('_')[2]}").json()["state"] == "revoked"
+        assert list(pieces) == []
+        assert time.monotonic() - began < 4
+
+
 def test_a_key_expires(api: ApiServer) -> None:
     """A key is refused once its time is over."""
     text = api.key("first", "jobs:read", lifetime_s=1.0)

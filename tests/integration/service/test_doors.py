@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from tests.servers.valkey import Valkey
 from tests.servers.voice_engine import VoiceEngine
 from tests.waiting import wait_until
 from voicejobs.rpc.client import Target, VoiceClient, pb
+from voicejobs.store import keys
 
 BROKER_DATABASE = 13
 PIECE_BYTES = 3200
@@ -196,6 +198,17 @@ def test_captions_have_an_end_to_their_number(doors: Doors) -> None:
             return bool(json.loads(socket.recv(timeout=20)) == {"type": "started"})
 
     wait_until(again, 10)
+
+
+def test_captions_end_with_their_key(doors: Doors) -> None:
+    """Sound that comes after the key was revoked is not listened to."""
+    text = doors.stack.api.key("first", "jobs:write")
+    with connect(doors.live_url) as socket:
+        started(socket, key=text)
+        keys.revoke_key(doors.stack.api.database, text.split("_")[2])
+        time.sleep(1)
+        socket.send(bytes(3200))
+        assert json.loads(socket.recv(timeout=20))["error"]["code"] == "key_needed"
 
 
 def test_a_text_among_the_sound_ends_the_captions(doors: Doors) -> None:

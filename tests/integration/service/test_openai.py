@@ -6,6 +6,7 @@ import io
 import json
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.integration.service.stack import HARBOR, Stack, serving
 from tests.servers.api import ApiServer
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
+from voicejobs.api.live import MOST_STRANGERS
 from voicejobs.engines.fake_voice import describe, hear
 from voicejobs.store.schema import batches, jobs
 
@@ -230,6 +232,19 @@ def test_captions_without_an_engine_say_so(stack: Stack) -> None:
             socket.recv(timeout=20)
     assert caught.value.rcvd is not None
     assert caught.value.rcvd.code == 1011
+
+
+def test_sockets_that_say_nothing_keep_nobody_out(stack: Stack) -> None:
+    """So many may wait for their first message, one more is told to come later; a key in a header gets in."""
+    url = stack.api.url.replace("http", "ws", 1) + "/api/v1/live"
+    with ExitStack() as held:
+        for _ in range(MOST_STRANGERS):
+            held.enter_context(connect(url))
+        with connect(url) as socket:
+            assert json.loads(socket.recv(timeout=20))["error"]["code"] == "queue_full"
+        with connect(url, additional_headers={"authorization": f"Bearer {stack.key}"}) as socket:
+            socket.send('{"type": "start"}')
+            assert json.loads(socket.recv(timeout=20))["error"]["code"] == "not_served"
 
 
 def test_who_waits_too_long_is_told_and_the_job_is_cancelled(valkey: Valkey, tmp_path: Path) -> None:

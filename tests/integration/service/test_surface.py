@@ -289,6 +289,16 @@ def test_a_second_request_may_not_be_slow_either(strict: ApiServer) -> None:
         assert time.monotonic() - since < 5
 
 
+def test_methods_that_nobody_knows_are_counted_as_one(api: ApiServer, admin: httpx.Client) -> None:
+    """Strangers cannot make the service keep a count for each word that they invent."""
+    with api.client() as client:
+        for number in range(3):
+            assert client.request(f"INVENTED{number}", "/healthz").status_code == 405
+    page = admin.get("/metrics").text
+    assert "INVENTED" not in page
+    assert 'method="(other)"' in page
+
+
 def test_large_headers_are_refused(api: ApiServer) -> None:
     """Headers of more than 32 KiB end with 400."""
     answer = raw(api, b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nx: " + b"y" * 300_000 + b"\r\n\r\n")

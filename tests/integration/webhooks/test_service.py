@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.servers.api import ApiServer
 from tests.servers.http import HttpServer, Reply, Request
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
+from voicejobs.api.webhooks import MOST_TESTS
 from voicejobs.notify import Notifier
 from voicejobs.receivers import Receivers
 from voicejobs.settings import Settings
@@ -267,6 +269,26 @@ def test_a_test_is_sent_at_once_and_told(client: httpx.Client, receiver: Receive
     assert (told["status"], told["status_code"], told["type"]) == ("failed", 503, "webhook.test")
     assert client.get(f"{HOOKS}/{hook['id']}").json()["status"] == "active"
     assert log_of(client, hook["id"])[0]["id"] == told["id"]
+
+
+def test_so_many_tests_run_at_once_and_the_service_answers_meanwhile(
+    api: ApiServer, client: httpx.Client, receiver: Receiver
+) -> None:
+    """A receiver that takes its time holds a few threads and no more: further tests are told to come later."""
+    hook = make(client, receiver.url)
+    held = threading.Event()
+    receiver.answer = lambda request: Reply(204, before=lambda: held.wait(5), body=[b""])
+
+    def test(_: int) -> int:
+        with api.client(api.first_key) as own:
+            return own.post(f"{HOOKS}/{hook['id']}/test").status_code
+
+    with ThreadPoolExecutor(MOST_TESTS + 2) as pool:
+        answers = [pool.submit(test, number) for number in range(MOST_TESTS + 2)]
+        assert client.get(f"{HOOKS}/{hook['id']}").status_code == 200
+        found = sorted(one.result() for one in answers)
+        held.set()
+    assert found == [200] * MOST_TESTS + [429] * 2
 
 
 @pytest.mark.parametrize(

@@ -94,6 +94,19 @@ def test_a_content_type_without_a_boundary_is_refused(content_type: str) -> None
         boundary_of(content_type)
 
 
+def test_a_content_type_that_would_take_long_to_read_is_refused() -> None:
+    """Its parameters take time by the square of their number, on the loop that serves everybody."""
+    with pytest.raises(BadMediaType, match="more than 1024"):
+        boundary_of("multipart/form-data; boundary=b; x=" + ";" * 30_000)
+
+
+@pytest.mark.parametrize("encoding", ["idna", "a\0b", "punycode", "undefined"])
+def test_a_file_name_in_an_encoding_of_no_use_is_refused(encoding: str) -> None:
+    """The part names the encoding; one that Python knows and cannot use here is the fault of the sender."""
+    with pytest.raises(BadOption, match="no encoding"):
+        names_of(f"form-data; name=file; filename*={encoding}''%ff%fe")
+
+
 def test_names_of_files_are_read_in_every_spelling() -> None:
     """Quoted, with an escape, and in the extended form."""
     assert names_of('form-data; name="file"; filename="a\\"b.wav"') == ("file", 'a"b.wav')
