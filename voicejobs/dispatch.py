@@ -95,7 +95,7 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
 
     Batches are asked for their jobs as their turn comes: thousands may be open, since a job that was submitted alone
     has one for itself. Of two with equally many out either may be next: if it were always the same one, that would hold
-    the odd place of the window for ever, and run ahead.
+    the odd place of the window for ever, and run ahead. Those with none out go in the order in which they came.
     """
     room = window_jobs - sum(batch.in_flight for batch in batches)
     of_tenant: Counter[str] = Counter()
@@ -103,7 +103,9 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
     for batch in batches:
         of_tenant[batch.tenant] += batch.in_flight
         if batch.priority is not None:
-            ready.setdefault(batch.tenant, []).append((batch.in_flight, batch.priority, _lot(), batch.id))
+            ready.setdefault(batch.tenant, []).append(
+                (batch.in_flight, batch.priority, _lot(batch.in_flight), batch.id)
+            )
     for heap in ready.values():
         heapify(heap)
     waiting: dict[str, list[Any]] = {}
@@ -116,7 +118,7 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
         if waiting[batch_id]:
             rows.append(waiting[batch_id].pop(0))
             of_tenant[tenant] += 1
-            heapreplace(ready[tenant], (out + 1, priority, _lot(), batch_id))
+            heapreplace(ready[tenant], (out + 1, priority, _lot(out + 1), batch_id))
             continue
         heappop(ready[tenant])
         if not ready[tenant]:
@@ -124,9 +126,9 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
     return rows
 
 
-def _lot() -> float:
-    """Return what decides between equals."""
-    return random.random()  # noqa: S311 - guards nothing
+def _lot(out: int) -> float:
+    """Return what decides between batches with equally many jobs out: chance, or with none the order they came in."""
+    return random.random() if out else 0.0  # noqa: S311 - guards nothing
 
 
 def _poison(deaths: int) -> Poison:
