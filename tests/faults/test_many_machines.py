@@ -207,4 +207,6 @@ def test_machines_finish_together_what_one_could_not(site: Site) -> None:
     site.demand_once(again)
     assert list(site.workers_of(again[0], step="deliver").values()) == [[other]]
     assert site.texts(again[:-1]) == site.texts(first[:-1])
-    assert not [path for path in bench.folder.glob(f"{other}/blobs/scratch/*") if path.is_file()]
+    # What a machine decoded for a job that the other one ended goes with its next sweep.
+    left = {path.name.partition(".")[0] for path in bench.folder.glob(f"{other}/blobs/scratch/*") if path.is_file()}
+    assert not [one for one in left if list(site.workers_of(one, step="deliver").values()) == [[other]]]

@@ -1,6 +1,7 @@
 """SubRip subtitles."""
 
 import codecs
+import re
 
 from voicejobs.audio.types import Transcript
 from voicejobs.formats.clean import channel_label, one_line
@@ -8,12 +9,15 @@ from voicejobs.formats.cues import Cue, cues_of
 from voicejobs.formats.options import RenderOptions
 from voicejobs.formats.timestamps import srt_time
 
+_MARKUP = re.compile(r"(<(?=[A-Za-z/!])|\{(?=\\))")
+"""What begins a tag, or an override of the kind that other subtitle formats have."""
+
 
 def write_srt(transcript: Transcript, options: RenderOptions) -> bytes:
     """Return UTF-8 cues numbered from 1, `Channel 1: ...` where channels were kept apart; empty without speech."""
     blocks = [
         f"{number}\n{srt_time(cue.start_ms)} --> {srt_time(cue.end_ms)}\n{_text(cue, options)}\n"
-        for number, cue in enumerate(cues_of(transcript, options, _clean), start=1)
+        for number, cue in enumerate(cues_of(transcript, options, srt_text), start=1)
     ]
     content = "\n".join(blocks)
     if options.srt_crlf:
@@ -21,9 +25,12 @@ def write_srt(transcript: Transcript, options: RenderOptions) -> bytes:
     return (codecs.BOM_UTF8 if options.srt_bom else b"") + content.encode()
 
 
-def _clean(text: str) -> str:
-    """Return a text with the arrow that separates times broken up: SRT has no way to escape it."""
-    return one_line(text).replace("-->", "-- >")
+def srt_text(text: str) -> str:
+    r"""Return a text on one line with what is not text in SRT broken up by a blank, since SRT cannot escape it.
+
+    That is the arrow between times, and what players take for markup and do not show: `<i>`, `</font>`, `{\an8}`.
+    """
+    return _MARKUP.sub(r"\1 ", one_line(text).replace("-->", "-- >"))
 
 
 def _text(cue: Cue, options: RenderOptions) -> str:

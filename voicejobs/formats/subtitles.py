@@ -8,7 +8,8 @@ from voicejobs.errors import NotSubtitles
 
 _TIME = r"(?:(\d+):)?(\d{1,2}):(\d{1,2})[.,](\d{1,3})"
 _TIMING = re.compile(rf"^\s*{_TIME}\s*-->\s*{_TIME}(?:\s.*)?$")
-_MARKUP = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")
+_VTT_MARKUP = re.compile(r"<[^<>]*>")
+_SRT_MARKUP = re.compile(r"</?[A-Za-z!][^<>]*>|\{\\[^{}]*\}")
 _ARROW = "-->"
 _SKIPPED = ("NOTE", "STYLE", "REGION")
 
@@ -76,8 +77,7 @@ def _read(lines: list[str], *, is_vtt: bool) -> SubtitleFile:
         for index, line in enumerate(block[place + 1 :], start=place + 1):
             if _ARROW in line:
                 found.stray.append((number + index, line))
-            plain = _MARKUP.sub("", line)
-            cue.lines.append(html.unescape(plain) if is_vtt else plain)
+            cue.lines.append(html.unescape(_VTT_MARKUP.sub("", line)) if is_vtt else _SRT_MARKUP.sub("", line))
         found.cues.append(cue)
     return found
 

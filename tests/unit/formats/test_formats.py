@@ -18,12 +18,29 @@ from voicejobs.errors import BadOption
 from voicejobs.formats import ALL, FORMATS, RenderOptions, chosen, extension, needs_words, render
 from voicejobs.formats.clean import is_blank, one_line
 from voicejobs.formats.cues import cues_of
+from voicejobs.formats.srt import srt_text
+from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.formats.timestamps import srt_time, vtt_time
 
 CASES = Path(__file__).parents[4] / "shared" / "cases"
 
 awkward = st.sampled_from(
-    ["-->", "--->", "<i>", "&amp;", "&", "a < b", "\n\n2\n", "\x00", "\ud800", "WEBVTT", "NOTE x"]
+    [
+        "-->",
+        "--->",
+        "<i>",
+        "<",
+        "</b>",
+        "{\\an8}",
+        "&amp;",
+        "&",
+        "a < b",
+        "\n\n2\n",
+        "\x00",
+        "\ud800",
+        "WEBVTT",
+        "NOTE x",
+    ]
 )
 texts = st.lists(st.one_of(st.text(max_size=8), awkward), max_size=5).map("".join)
 segments = st.builds(
@@ -42,11 +59,6 @@ def transcript_of(*parts: Segment, duration_s: float = 10.0) -> Transcript:
     return Transcript(segments=parts, language="en", duration_s=duration_s)
 
 
-def without_arrows(text: str) -> str:
-    """Return a text as SRT can hold it."""
-    return one_line(text).replace("-->", "-- >")
-
-
 def milliseconds(clock: str) -> int:
     """Read `HH:MM:SS.mmm`."""
     hours, minutes, seconds = clock.split(":")
@@ -61,10 +73,19 @@ def test_srt_reads_back(transcript: Transcript, options: RenderOptions) -> None:
     found = [(cue.index, cue.start.total_seconds(), cue.end.total_seconds(), cue.content) for cue in srt.parse(content)]
     expected = [
         (number, cue.start_ms / 1000, cue.end_ms / 1000, cue.text)
-        for number, cue in enumerate(cues_of(transcript, options, without_arrows), start=1)
+        for number, cue in enumerate(cues_of(transcript, options, srt_text), start=1)
     ]
     # The package strips what Unicode calls blank; we keep, for example, no-break spaces at the ends.
     assert [(*cue[:3], cue[3].strip()) for cue in found] == [(*cue[:3], cue[3].strip()) for cue in expected]
+
+
+@given(transcripts, PROFILES, st.sampled_from(["srt", "vtt"]))
+@settings(deadline=None)
+def test_no_text_is_taken_for_markup(transcript: Transcript, options: RenderOptions, name: str) -> None:
+    """Who leaves out what looks like a tag, or an override in braces, finds all that was said."""
+    found = [cue.lines for cue in read_subtitles(render(transcript, name, options), "x").cues]
+    cues = cues_of(transcript, options, srt_text if name == "srt" else one_line)
+    assert found == [list(cue.lines) for cue in cues]
 
 
 @given(transcripts, PROFILES)
@@ -97,7 +118,7 @@ def test_files_are_utf8_and_the_same_each_time(transcript: Transcript, name: str
 def test_srt_holds_no_stray_arrow_or_blank_line(transcript: Transcript) -> None:
     """An arrow stands between times only, and a blank line between cues only."""
     content = render(transcript, "srt").decode()
-    cues = cues_of(transcript, RenderOptions(), without_arrows)
+    cues = cues_of(transcript, RenderOptions(), srt_text)
     assert content.count("-->") == len(cues)
     assert content.count("\n\n") == max(0, len(cues) - 1)
     assert len(content.split("\n")) == max(1, sum(3 + len(cue.lines) for cue in cues))
