@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from voicejobs.engines.base import EngineSpec, SynthesiseOptions
 from voicejobs.engines.fake_voice import RATE_HZ, FakeVoiceEngine, describe, hear
-from voicejobs.steps.join import PEAK, Joiner, JoinOptions, Meter, Take, louder
+from voicejobs.steps.join import PEAK, Joiner, JoinOptions, Meter, Take, edges, louder, peak_of
 
 VOICE = FakeVoiceEngine.load(EngineSpec("fake_voice"))
 
@@ -146,3 +146,21 @@ def test_early_sound_is_the_same_sound(monkeypatch: pytest.MonkeyPatch, pause_s:
     late, other = join(*takes, crossfade_ms=crossfade_ms)
     assert np.array_equal(early, late)
     assert joiner.times_s == other.times_s
+
+
+@pytest.mark.parametrize("sound_at", [0, 1, 16_383, 16_384, 40_000])
+@pytest.mark.parametrize("length", [1, 100, 16_384, 30_000])
+def test_the_edges_of_sound_are_found_to_the_sample(sound_at: int, length: int) -> None:
+    """However long the silence before and after the sound is, it is counted, and nothing is changed on the way."""
+    samples = np.zeros(sound_at + length + 777, np.float32)
+    samples[sound_at : sound_at + length] = -0.5
+    given = samples.copy()
+    assert edges(samples) == (sound_at, 777)
+    assert peak_of(samples) == 0.5
+    assert np.array_equal(samples, given)
+
+
+def test_silence_has_no_edges() -> None:
+    """What holds nothing to hear is silence to its end."""
+    assert edges(np.full(20_000, 1e-4, np.float32)) == (20_000, 0)
+    assert edges(np.zeros(0, np.float32)) == (0, 0)
