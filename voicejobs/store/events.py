@@ -2,7 +2,8 @@
 
 Triggers write the rows. On Postgres transactions commit in another order than they begin, so that rows count as final,
 and are shown, once every transaction up to theirs has ended; they are read in the order of (transaction, id). SQLite
-has one writer at a time, and ids decide.
+has one writer at a time, and ids decide. The newest event stays, whatever its age: SQLite gives ids anew from the
+greatest that is there, and a reader whose place lies above would hear of nothing more.
 """
 
 from collections.abc import Sequence
@@ -15,16 +16,18 @@ from sqlalchemy import (
     Connection,
     and_,
     delete,
+    exists,
     func,
     literal,
     literal_column,
+    or_,
     select,
     tuple_,
 )
 
 from voicejobs.errors import BadOption
 from voicejobs.store.database import now_s
-from voicejobs.store.schema import events
+from voicejobs.store.schema import cursors, events
 
 PREFIX: Final = "evt_"
 ID_DIGITS: Final = 16
@@ -173,6 +176,14 @@ def newest_of(connection: Connection, scope: Scope, *, limit: int = 100) -> Sequ
     return [Event(*row) for row in connection.execute(query.limit(limit))][::-1]
 
 
+def past(before: ColumnElement[float]) -> ColumnElement[bool]:
+    """Tell which events may go: those from before a time that every reader who must miss nothing has read."""
+    others = events.alias("others")
+    newest_id = select(func.max(others.c.id)).scalar_subquery()
+    behind = or_(cursors.c.tx < events.c.tx, and_(cursors.c.tx == events.c.tx, cursors.c.event_id < events.c.id))
+    return and_(events.c.created_at < before, events.c.id < newest_id, ~exists(select(literal(1)).where(behind)))
+
+
 def forget(connection: Connection, *, older_than_s: float = _AGED) -> int:
     """Remove events that are older than any reader needs; return how many."""
-    return int(connection.execute(delete(events).where(events.c.created_at < now_s() - older_than_s)).rowcount)
+    return int(connection.execute(delete(events).where(past(now_s() - older_than_s))).rowcount)

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from tests import rows
 from voicejobs.errors import BadOption
-from voicejobs.store import events
+from voicejobs.store import events, webhooks
 from voicejobs.store import jobs as store
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Scope
@@ -104,10 +104,31 @@ def test_a_wrong_id_is_refused(wrong: str) -> None:
 
 
 def test_old_events_are_forgotten(database: Database) -> None:
-    """Events above an age go, and the place of one that went is unknown."""
+    """Events above an age go, and the place of one that went is unknown; the newest stays."""
     add_watched(database)
     (first, *_) = read(database, Cursor())
     assert database.run(events.forget) == 0
-    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 2
+    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 1
     with database.read() as connection:
         assert events.place_of(connection, first.public_id) is None
+
+
+def test_a_reader_hears_what_comes_after_all_was_forgotten(database: Database) -> None:
+    """What happens after all events were old and went is behind the place of whoever has read them."""
+    for _ in range(3):
+        add_watched(database)
+    place = read(database, Cursor())[-1].cursor
+    database.run(lambda connection: events.forget(connection, older_than_s=-1.0))
+    _, job_id = add_watched(database)
+    assert [one.job_id for one in read(database, place)] == [None, job_id]
+
+
+def test_what_a_webhook_has_not_heard_is_not_forgotten(database: Database) -> None:
+    """Events that have not become deliveries stay, however old they are, and go afterwards."""
+    with database.begin() as connection:
+        webhooks.add(connection, tenant="default", url="https://example.org/", types=list(webhooks.TYPES))
+    _, job_id = add_watched(database)
+    database.run(lambda connection: store.cancel_jobs(connection, job_id=job_id))
+    database.run(lambda connection: events.forget(connection, older_than_s=-1.0))
+    assert database.run(lambda connection: webhooks.spread(connection, lambda event, facts: event.type)) == 3
+    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 2
