@@ -23,6 +23,7 @@ from sqlalchemy import (
     or_,
     select,
     tuple_,
+    update,
 )
 
 from voicejobs.errors import BadOption
@@ -34,6 +35,8 @@ ID_DIGITS: Final = 16
 _LAST: Final = (1 << 63) - 1
 _XMIN: Final[ColumnElement[int]] = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
 """The oldest transaction under way: nothing below it can still appear."""
+_XMAX: Final[ColumnElement[int]] = literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint", BigInteger)
+"""The first transaction that has not ended: no row that can be seen was written by it, or by a later one."""
 _AGED: Final = 7 * 86_400.0
 
 
@@ -174,6 +177,32 @@ def newest_of(connection: Connection, scope: Scope, *, limit: int = 100) -> Sequ
     if connection.dialect.name == "postgresql":
         query = query.where(events.c.tx < _XMIN)
     return [Event(*row) for row in connection.execute(query.limit(limit))][::-1]
+
+
+def adopt(connection: Connection) -> bool:
+    """Let events be read that another server has written, from which this database was restored; tell if there were.
+
+    A server counts its transactions from the beginning: events of a dump may lie far ahead of its own, where nobody
+    would see them, and readers whose place lies there would see nothing new. They are put before all of its own.
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    is_ahead = exists(select(literal(1)).where(events.c.tx >= _XMAX))
+    readers = connection.execute(select(cursors).where(cursors.c.tx >= _XMAX).with_for_update()).all()
+    if not readers and not connection.execute(select(is_ahead)).scalar():
+        return False
+    last_id = connection.execute(select(func.max(events.c.id)).where(events.c.tx >= _XMAX)).scalar() or 0
+    for reader in readers:
+        unread = or_(
+            events.c.id > last_id,
+            and_(events.c.tx >= _XMAX, tuple_(events.c.tx, events.c.id) > tuple_(reader.tx, reader.event_id)),
+        )
+        # In the order of ids it may hear again what it has heard, and misses nothing.
+        first = connection.execute(select(func.min(events.c.id)).where(unread)).scalar()
+        place = (last_id if first is None else min(first - 1, last_id)) or 0
+        connection.execute(update(cursors).where(cursors.c.name == reader.name).values(tx=0, event_id=place))
+    connection.execute(update(events).where(events.c.tx >= _XMAX).values(tx=0))
+    return True
 
 
 def past(before: ColumnElement[float]) -> ColumnElement[bool]:
