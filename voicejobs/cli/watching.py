@@ -36,7 +36,7 @@ from voicejobs.cli.running import (
 from voicejobs.cli.settling import Settling, is_temporary
 from voicejobs.cli.store import opened
 from voicejobs.embedded.stack import Stack
-from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
+from voicejobs.errors import BadOption, NotFound, QueueFull, QuotaReached, RateLimited, VoicejobsError
 from voicejobs.models.parts import PullEvent
 from voicejobs.settings import Settings
 from voicejobs.store.database import Database
@@ -223,7 +223,7 @@ class Work(Protocol):
         """Take a file.
 
         Raises:
-            QueueFull: there is no room for it now.
+            QueueFull, QuotaReached, RateLimited: there is no room for it now.
         """
         ...
 
@@ -380,10 +380,10 @@ class Watcher:
             self.work.rest()
 
     def _take(self, one: Found) -> bool:
-        """Submit a file; False where the queue has no room for it now."""
+        """Submit a file; False where there is no room for it now."""
         try:
             self.work.take(one)
-        except QueueFull as error:
+        except (QueueFull, QuotaReached, RateLimited) as error:
             self.work.reporter.warn(error.code, error.message)
             self._full_until = time.monotonic() + FULL_PAUSE_S
             return False
