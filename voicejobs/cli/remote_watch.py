@@ -187,7 +187,9 @@ class Remote:
         if time.monotonic() - self._asked_at < POLL_S:
             return
         self._asked_at = time.monotonic()
-        for job_id in list(self._live)[:MOST_ASKED]:
+        # Of a file that was replaced meanwhile the older job is seen to its end first: the newer text is to stand.
+        first = {job.file.path: job_id for job_id, job in reversed(self._live.items())}
+        for job_id in list(reversed(first.values()))[:MOST_ASKED]:
             record = self.service.get(f"/api/v1/jobs/{job_id}")
             if record["status"] in FINAL:
                 self._ended(self._live.pop(job_id), record)

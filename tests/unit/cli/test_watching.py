@@ -1,14 +1,18 @@
 """What `watch` does with files between the look that finds them and their turn."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from voicejobs.cli.inputs import Found, Search
-from voicejobs.cli.remote_watch import Ledger
+from voicejobs.cli.naming import Places
+from voicejobs.cli.remote_watch import Ledger, Remote, _Job
+from voicejobs.cli.report import Summary
 from voicejobs.cli.settling import Settling
 from voicejobs.cli.watching import Inbox, Watcher
+from voicejobs.client.uploads import Notes
 from voicejobs.errors import QueueFull, QuotaReached, RateLimited, VoicejobsError
 
 
@@ -92,3 +96,36 @@ def test_a_note_after_one_that_was_cut_off_is_kept(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes() + b'{"sha256": "bb", "sou')
     Ledger.read(path).add("cc", "/in/c.wav", "/out/c")
     assert Ledger.read(path).done == {"aa": "/out/a", "cc": "/out/c"}
+
+
+class TwoJobs:
+    """Be a service whose second job ends before its first one."""
+
+    def __init__(self) -> None:
+        self.ended: set[str] = {"job_2"}
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return a job."""
+        job_id = path.rpartition("/")[2]
+        return {"id": job_id, "status": "succeeded" if job_id in self.ended else "running"}
+
+    def send(self, method: str, path: str, **request: Any) -> Any:
+        """Return the text of a job."""
+        return SimpleNamespace(content=f"text of {path.split('/')[4]}".encode())
+
+
+def test_the_text_of_the_newer_content_stands(tmp_path: Path) -> None:
+    """A file that was replaced while its first job ran has the text of the second, whichever job ends first."""
+    service, told = TwoJobs(), SimpleNamespace(file=lambda report: None)
+    ledger, places = Ledger(tmp_path / "notes.jsonl"), Places.below(tmp_path, ["txt"])
+    notes = Notes(tmp_path / "uploads", "")
+    remote = Remote(cast("Any", service), ledger, notes, places, ["txt"], {}, {}, cast("Any", told), Summary(""))
+    one = Found(str(tmp_path / "a.wav"), "a.wav")
+    remote._live = {f"job_{number}": _Job(one, f"hash {number}", str(tmp_path / "a")) for number in (1, 2)}
+    for ended in ("job_2", "job_1", "job_2"):
+        service.ended.add(ended)
+        remote._asked_at = -1e9
+        remote.look()
+    assert remote.waiting == 0
+    assert (tmp_path / "a.txt").read_text() == "text of job_2"
+    assert set(ledger.done) == {"hash 1", "hash 2"}
