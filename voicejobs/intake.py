@@ -25,8 +25,8 @@ from voicejobs.submit import Accepted, Blob, InputFile, Submission
 from voicejobs.wishes import Wish, naming, options_of, recognition_options, render_options, speech_options
 
 __all__ = [
-    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "naming", "options_of",
-    "recognition_options", "render_options", "speech_options", "submit_many", "submit_one",
+    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "check_text",
+    "naming", "options_of", "recognition_options", "render_options", "speech_options", "submit_many", "submit_one",
 ]  # fmt: skip
 
 MAX_ITEMS: Final = 10_000
@@ -218,9 +218,11 @@ def _prepared(
     for number, item in enumerate(items):
         prefix = f"items[{number}]." if is_batch else ""
         with _below(prefix):
+            check_metadata(item.request.get("metadata", {}))
             key = json.dumps([item.wish.pipeline, item.wish.task, item.wish.engine, item.wish.model,
                               item.wish.options, list(item.wish.formats)], sort_keys=True)  # fmt: skip
             if key not in known:
+                check_text(item.wish.options, "options")
                 known[key] = options_of(intake.settings, item.wish)
             wanted, options = known[key]
             if graph is not None and wanted is not graph:
@@ -267,6 +269,7 @@ def check_terms(intake: Intake, terms: Terms) -> None:
         BadOption, NoSuchRecord: see the messages.
     """
     check_metadata(terms.metadata)
+    check_text(list(terms.webhook_ids), "webhook_ids")
     if terms.expires_after_s is not None and not terms.expires_after_s > 0:
         raise BadOption("expires_after must be a number of seconds above 0", param="expires_after")
     if not terms.webhook_ids:
@@ -293,6 +296,19 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
                 f"metadata takes names of {MAX_METADATA_KEY_CHARS} characters and texts of {MAX_METADATA_CHARS}",
                 param="metadata",
             )
+    check_text(metadata, "metadata")
+
+
+def check_text(value: Any, param: str) -> None:
+    """Refuse JSON with half a character in it: it can be kept, and no answer that holds it could be written.
+
+    Raises:
+        BadOption: see there.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadOption(f"{param} holds a surrogate alone, which is no character", param=param) from None
 
 
 def _file_rows(intake: Intake, ids: Sequence[str]) -> dict[str, Any]:

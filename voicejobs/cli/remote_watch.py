@@ -49,16 +49,18 @@ class Ledger:
     path: Path
     done: dict[str, str] = field(default_factory=dict)
     _sources: dict[str, set[str]] = field(default_factory=dict)
+    _is_cut_off: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the notes; a line that a kill has cut off counts for nothing."""
         ledger = cls(path)
         try:
-            lines = path.read_bytes().splitlines()
+            data = path.read_bytes()
         except FileNotFoundError:
-            lines = []
-        for line in lines:
+            data = b""
+        ledger._is_cut_off = not data.endswith(b"\n") and data != b""
+        for line in data.splitlines():
             try:
                 note = json.loads(line)
                 ledger._remember(note["sha256"], note["source"], note["place"])
@@ -70,8 +72,10 @@ class Ledger:
         """Note a content whose outputs are there."""
         self._remember(digest, source, place)
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(json.dumps({"sha256": digest, "source": source, "place": place}) + "\n")
+        line = json.dumps({"sha256": digest, "source": source, "place": place}).encode()
+        with self.path.open("ab") as file:
+            file.write((b"\n" if self._is_cut_off else b"") + line + b"\n")
+        self._is_cut_off = False
 
     def sources(self, place: str) -> set[str]:
         """Return the paths of the files whose outputs have a place."""
@@ -183,7 +187,9 @@ class Remote:
         if time.monotonic() - self._asked_at < POLL_S:
             return
         self._asked_at = time.monotonic()
-        for job_id in list(self._live)[:MOST_ASKED]:
+        # Of a file that was replaced meanwhile the older job is seen to its end first: the newer text is to stand.
+        first = {job.file.path: job_id for job_id, job in reversed(self._live.items())}
+        for job_id in list(reversed(first.values()))[:MOST_ASKED]:
             record = self.service.get(f"/api/v1/jobs/{job_id}")
             if record["status"] in FINAL:
                 self._ended(self._live.pop(job_id), record)

@@ -36,7 +36,7 @@ from voicejobs.cli.running import (
 from voicejobs.cli.settling import Settling, is_temporary
 from voicejobs.cli.store import opened
 from voicejobs.embedded.stack import Stack
-from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
+from voicejobs.errors import BadOption, NotFound, QueueFull, QuotaReached, RateLimited, VoicejobsError
 from voicejobs.models.parts import PullEvent
 from voicejobs.settings import Settings
 from voicejobs.store.database import Database
@@ -223,7 +223,7 @@ class Work(Protocol):
         """Take a file.
 
         Raises:
-            QueueFull: there is no room for it now.
+            QueueFull, QuotaReached, RateLimited: there is no room for it now.
         """
         ...
 
@@ -321,6 +321,7 @@ class Watcher:
     _pending: deque[Found] = field(default_factory=deque)
     _told: set[str] = field(default_factory=set)
     _full_until: float = 0.0
+    _changed: int = 0
 
     def watch(self, poll_s: float) -> None:
         """Go on until an exception ends it, with `poll_s` seconds between two looks."""
@@ -337,14 +338,18 @@ class Watcher:
         self._look()
         time.sleep(settle_s)
         self._look()
-        if self.settling.moving:
-            count = self.settling.moving
-            files = "file is" if count == 1 else "files are"
-            self.work.reporter.warn("still_written", f"{count} {files} left aside: still being written")
+        self._tell_moving(self.settling.moving)
         while self._pending or self.work.waiting:
             self._work()
             time.sleep(LOOK_S)
+        self._tell_moving(self._changed)
         self.work.rest()
+
+    def _tell_moving(self, count: int) -> None:
+        """Say how many files are left aside."""
+        if count:
+            files = "file is" if count == 1 else "files are"
+            self.work.reporter.warn("still_written", f"{count} {files} left aside: still being written")
 
     def _look(self) -> float:
         """Look into the folder once, and return the least seconds until the next look."""
@@ -364,7 +369,9 @@ class Watcher:
         was_busy = self.work.waiting > 0
         while self._pending and self.work.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
             was_busy = True
-            if not self._take(self._pending[0]):
+            if not self.settling.is_still(self._pending[0]):  # somebody has begun to write it while it waited here
+                self._changed += 1
+            elif not self._take(self._pending[0]):
                 break
             self._pending.popleft()
         if self.work.waiting:
@@ -373,10 +380,10 @@ class Watcher:
             self.work.rest()
 
     def _take(self, one: Found) -> bool:
-        """Submit a file; False where the queue has no room for it now."""
+        """Submit a file; False where there is no room for it now."""
         try:
             self.work.take(one)
-        except QueueFull as error:
+        except (QueueFull, QuotaReached, RateLimited) as error:
             self.work.reporter.warn(error.code, error.message)
             self._full_until = time.monotonic() + FULL_PAUSE_S
             return False

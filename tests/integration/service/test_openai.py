@@ -410,7 +410,7 @@ def test_an_upload_in_parts(stack: Stack, client: Client, tmp_path: Path) -> Non
 
 
 def test_an_upload_goes_on_after_a_break(stack: Stack, client: Client) -> None:
-    """The parts that are there are listed with their hashes; a part with another hash is refused."""
+    """The parts that are there are listed with their hashes, and in the end the file; another hash is refused."""
     upload = client.uploads.create(bytes=6, filename="a.bin", mime_type="audio/wav", purpose="user_data")
     first = client.uploads.parts.create(upload.id, data=b"abc", extra_body={"sha256": sha256(b"abc").hexdigest()})
     with pytest.raises(openai.BadRequestError):
@@ -421,6 +421,10 @@ def test_an_upload_goes_on_after_a_break(stack: Stack, client: Client) -> None:
     second = client.uploads.parts.create(upload.id, data=b"def")
     done = client.uploads.complete(upload.id, part_ids=[first.id, second.id])
     assert client.files.content(done.file.id).read() == b"abcdef"
+    with stack.api.client(stack.key) as plain:
+        assert plain.get(f"/v1/uploads/{upload.id}").json()["file"]["id"] == done.file.id
+        client.files.delete(done.file.id)
+        assert plain.get(f"/v1/uploads/{upload.id}").json()["file"] is None
 
 
 def test_a_cancelled_upload_takes_no_parts(client: Client) -> None:

@@ -124,6 +124,8 @@ class Uploads:
         self.parts: list[dict[str, str]] = []
         self.status = "pending"
         self.completed: list[str] = []
+        self.cancelled = 0
+        self.file: dict[str, str] | None = None
         self.fail_after = 10**9
 
     def __call__(self, request: Request) -> Reply:
@@ -139,9 +141,13 @@ class Uploads:
         if path.endswith("/complete"):
             self.completed = json.loads(request.body)["part_ids"]
             return self._json({"file": {"id": "file_1"}})
+        if path.endswith("/cancel"):
+            self.cancelled += 1
         if path.startswith("/v1/files"):
             return self._json({"id": "file_1"})
-        return self._json({"id": "upload_1", "status": self.status, "bytes": 40, "parts": self.parts})
+        return self._json(
+            {"id": "upload_1", "status": self.status, "bytes": 40, "parts": self.parts, "file": self.file}
+        )
 
     @staticmethod
     def _json(body: Any) -> Reply:
@@ -212,13 +218,32 @@ def test_an_upload_that_is_over_begins_anew(tmp_path: Path, upload: Upload, stat
     assert "/v1/uploads" in [one.path for one in server.requests]
 
 
-def test_a_file_that_changed_is_not_completed(tmp_path: Path, upload: Upload) -> None:
-    """What was hashed is what the service gets, or nothing."""
+def test_a_file_that_was_completed_unheard_is_not_sent_again(tmp_path: Path, upload: Upload) -> None:
+    """Ended between the completion and the note of it, the next command finds the file by its upload."""
     there = Uploads()
-    Path(upload.path).write_bytes(b"d" * 40)
-    with HttpServer(there) as server, service(server.url, tmp_path) as client, pytest.raises(InputChanged):
-        bring(client, Notes(tmp_path / "notes", client.url), upload)
+    there.status, there.file = "completed", {"id": "file_7"}
+    counted: list[int] = []
+    with HttpServer(there) as server, service(server.url, tmp_path) as client:
+        notes = Notes(tmp_path / "notes", client.url)
+        notes.write(upload.sha256, upload="upload_1")
+        assert bring(client, notes, upload, counted.append) == "file_7"
+        assert notes.read(upload.sha256)["file"] == "file_7"
+    assert {one.method for one in server.requests} == {"GET"}
+    assert sum(counted) == 40
+
+
+@pytest.mark.parametrize("content", [b"d" * 40, b"d" * 4000, b"a" * 10, b"a" * 10 + b"b" * 10 + b"a" * 10 + b"c" * 11])
+def test_a_file_that_changed_is_not_completed(tmp_path: Path, upload: Upload, content: bytes) -> None:
+    """What was hashed is what the service gets, or nothing: no more is sent than it was, and the parts are given up."""
+    there = Uploads()
+    Path(upload.path).write_bytes(content)
+    with HttpServer(there) as server, service(server.url, tmp_path) as client:
+        notes = Notes(tmp_path / "notes", client.url)
+        with pytest.raises(InputChanged):
+            bring(client, notes, upload)
+        assert notes.read(upload.sha256) == {}
     assert not there.completed
+    assert (len(there.parts) <= 4, there.cancelled) == (True, 1)
 
 
 def test_a_note_that_a_kill_has_cut_off_counts_for_nothing(tmp_path: Path) -> None:
