@@ -173,7 +173,7 @@ async def delete_webhook(webhook_id: WebhookId, context: Here, caller: Who) -> N
     await context.run(_receivers(context).remove, caller.tenant, webhook_id)
 
 
-class Tests:
+class RunningTests:
     """Count the tests under way in this process, by tenant; used on the event loop alone."""
 
     def __init__(self) -> None:
@@ -199,7 +199,7 @@ class Tests:
                 del self._running[tenant]
 
 
-_tests = Tests()
+_tests = RunningTests()
 
 
 @router.post("/{webhook_id}/test", operation_id="test_webhook", responses=responses(404, 429))

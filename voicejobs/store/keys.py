@@ -179,7 +179,7 @@ def is_limit(name: str, value: float) -> bool:
     """Tell whether a key may have this limit of its own; `nan` is none."""
     if name == "requests_per_minute":
         return value == 0 or LOWEST_RATE <= value <= LARGEST_LIMIT
-    return name == "concurrency" and 0 <= value <= LARGEST_LIMIT and value == int(value)
+    return name in {"concurrency", "streams"} and 0 <= value <= LARGEST_LIMIT and value == int(value)
 
 
 def get_key(database: Database, key_id: str, *, tenant: str | None = None) -> Key:
