@@ -336,6 +336,15 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def forbid_telemetry() -> None:
+    """Keep libraries of engines from telling their makers, in this process and its children; to be called before them.
+
+    ONNX Runtime from 1.29 on sends events to its maker and keeps a number for this machine, unless this variable says
+    no by the time it is imported. Who sets it otherwise has decided so.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 def inherited_environment() -> dict[str, str]:
     """Return a copy of the process environment without our settings, to build that of a child process."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
