@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from voicejobs.audio import encode
-from voicejobs.choices import language_of, language_tag
+from voicejobs.choices import demand_prompt, language_of, language_tag
 from voicejobs.cli import option_types as read
 from voicejobs.cli.completers import complete_languages, complete_models
 from voicejobs.cli.engine_choice import engine_and_model
@@ -101,6 +102,14 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--instruct", default="", metavar="TEXT", help="How to speak, in words, for engines that take it."),
     click.option(
+        "--prompt-audio",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=None,
+        metavar="FILE",
+        help="Recording of the voice to speak with, 30 s at most, for engines that take one; only with consent.",
+    ),
+    click.option("--prompt-text", default="", metavar="TEXT", help="What is said in the recording, word by word."),
+    click.option(
         "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
         help="Silence after a sentence.",
     ),
@@ -158,6 +167,7 @@ def speech_steps(
             "seed": flags["seed"],
             "mode": flags["mode"],
             "instruct": flags["instruct"],
+            **_prompt(settings, flags, fetch=fetch),
             "verify": _listening(settings, flags, tell, fetch=fetch) if flags["verify"] else {},
         },
         "join": {
@@ -167,6 +177,21 @@ def speech_steps(
             "render": render_flags(flags),
         },
     }
+
+
+def _prompt(settings: Settings, flags: Mapping[str, Any], *, fetch: bool) -> dict[str, Any]:
+    """Return the recording of the voice to speak with; it is kept where the model is fetched.
+
+    Raises:
+        BadOption, InputError: the engine takes none, or this one is none.
+    """
+    path: Path | None = flags["prompt_audio"]
+    demand_prompt(flags["engine"], {"prompt_audio": str(path or ""), "prompt_text": flags["prompt_text"]})
+    if path is None:
+        return {}
+    from voicejobs.cli.prompts import prompt_option  # noqa: PLC0415 - few want it, and it needs numpy
+
+    return {"prompt_audio": prompt_option(settings, path, keep=fetch), "prompt_text": flags["prompt_text"]}
 
 
 def _listening(settings: Settings, flags: Mapping[str, Any], tell: Progress, *, fetch: bool) -> dict[str, Any]:
