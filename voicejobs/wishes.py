@@ -248,7 +248,8 @@ def speech_options(
     plan = dict(sorted_[planner])
     with naming("options.language"):
         tag = choices.language_tag(plan.get("language") or "")
-    plan["language"] = tag or (choices.language_of(model) if speaks_only else None)
+    heard = "en" if sorted_.get("recognise", {}).get("task", wish.task) == "translate" else None
+    plan["language"] = tag or (choices.language_of(model) if speaks_only else heard)
     return {**made, planner: plan}
 
 

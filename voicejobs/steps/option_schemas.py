@@ -109,8 +109,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Schema]]] = {
         "crossfade_ms": _number(0, 1000),
     },
 }
-"""By step and option. `verify_model` is a choice of `verify`, and `prompt_file_id` names what becomes `prompt_audio`; the
-rest are options of the step."""
+"""By step and option: those of the step, and `verify_model` of `verify`, `prompt_file_id` instead of `prompt_audio`."""
 
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "string": str,
