@@ -29,7 +29,7 @@ OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY", "RETELL",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""

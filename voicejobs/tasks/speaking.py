@@ -12,10 +12,11 @@ from voicejobs.audio.encode import resampled, to_pcm
 from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Sound
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
-from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
+from voicejobs.errors import DatabaseUnavailable, Internal, NotFound, TooLong
 from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.hosting.specs import engine_spec
 from voicejobs.pipelines.pipeline import pipeline
+from voicejobs.steps import prompt
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
@@ -29,6 +30,7 @@ from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.inputs import check_not_replaced, opened_path
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
+from voicejobs.tasks.prompts import read_prompt
 from voicejobs.tasks.runtime import Runtime
 from voicejobs.tasks.steps import transcript_of
 from voicejobs.text import decode_text, markup_of
@@ -259,7 +261,7 @@ class _Voice:
 
 def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) -> _Voice:
     """Return the engine processes of this worker as the options want them."""
-    options = SYNTHESISE.options(lease.options[lease.node])
+    options = _with_prompt(runtime, hold, SYNTHESISE.options(lease.options[lease.node]))
     spec = engine_spec(options, runtime.settings, runtime.place)
     synthesiser = runtime.host.synthesiser(spec, lane=lease.lane, cancelled=lambda: hold.is_stopped)
     planned = next(lease.outputs(pipeline(lease.pipeline).node(lease.node).inputs[0]))
@@ -271,6 +273,24 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
         lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify, languages=languages),
         synthesiser.processes,
     )
+
+
+def _with_prompt(runtime: Runtime, hold: Hold, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the samples of the recording that they name.
+
+    Raises:
+        NotFound: its blob is not there any more.
+        BadOption, InputError: it cannot be spoken with.
+    """
+    digest = prompt.digest_in(options["prompt_audio"])
+    if not digest:
+        return options
+    name = "The recording of the voice"
+    try:
+        path = runtime.blobs.raw_path(digest)
+    except NotFound as error:
+        raise NotFound(f"{name} was deleted", hint="Give it again, with the text.") from error
+    return {**options, "prompt_audio": read_prompt(runtime.decoder, path, name, lambda: hold.is_stopped)}
 
 
 def _languages(voices: Sequence[Voice], name: str) -> tuple[str, ...]:
