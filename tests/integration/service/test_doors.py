@@ -125,6 +125,43 @@ def test_a_real_model_gives_words_and_a_real_voice_is_understood(doors: Doors, m
     assert re.findall(r"[a-z]+", heard.lower()) == re.findall(r"[a-z]+", text.lower())
 
 
+def test_a_preview_is_spoken_once(doors: Doors, models_dir: Path) -> None:
+    """The first call for a voice makes a job and waits, later ones get its sound; each tenant has its own."""
+    if not (models_dir / "en_US-joe-medium").exists() or find_spec("piper") is None:
+        pytest.skip("piper or its voice is not on this machine")
+    address = "/api/v1/voices/en_US-joe-medium/preview"
+    with (
+        doors.stack.api.client(doors.stack.key) as client,
+        doors.stack.api.client(doors.stack.api.key("other")) as other,
+    ):
+
+        def made() -> list[str]:
+            """Return the jobs that have spoken the preview."""
+            found = client.get("/api/v1/jobs", params={"limit": 100}).raise_for_status().json()["data"]
+            return [one["id"] for one in found if one["source"]["name"] == "preview"]
+
+        assert client.get("/api/v1/voices/nobody/preview").status_code == 404
+        first = client.get(address, timeout=120)
+        assert (first.status_code, first.headers["content-type"]) == (200, "audio/mpeg")
+        assert len(made()) == 1
+        again = client.get(address)
+        assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+        assert client.get(address, headers={"if-none-match": first.headers["etag"]}).status_code == 304
+        part = client.get(address, headers={"range": "bytes=0-99"})
+        assert (part.status_code, part.content) == (206, first.content[:100])
+        assert len(made()) == 1
+        assert other.get(address, timeout=120).status_code == 200
+        assert len(made()) == 1
+        (job_id,) = made()
+        assert client.delete(f"/api/v1/jobs/{job_id}").is_success
+        assert client.get(address, timeout=120).status_code == 200
+        assert len(made()) == 1
+        assert made() != [job_id]
+    with openai.OpenAI(api_key=doors.stack.key, base_url=doors.stack.base_url, max_retries=0) as openai_client:
+        heard = openai_client.audio.transcriptions.create(model="tiny.en", file=("a.mp3", first.content)).text
+    assert "how i sound when i read" in heard.lower()
+
+
 def closed(doors: Doors, first: str | bytes, **more: Any) -> tuple[int, str]:
     """Return code of closing and code of the error of a socket that is refused after its first message."""
     with suppress(ConnectionClosed), connect(doors.live_url, **more) as socket:
