@@ -321,6 +321,15 @@ def test_a_key_that_asks_too_often_waits(strict: ApiServer) -> None:
         assert client.get("/api/v1/limits").status_code == 200
 
 
+@pytest.mark.parametrize("rate", ["1e-320", "-1", "NaN", "Infinity", "1e300", "9" * 400])
+def test_a_key_with_a_rate_that_is_none_is_not_made(admin: httpx.Client, rate: str) -> None:
+    """What cannot be a rate is refused as a fault of the request, whichever part of the service sees it."""
+    text = f'{{"scopes": ["jobs:read"], "limits": {{"requests_per_minute": {rate}}}}}'
+    answer = admin.post("/api/v1/keys", content=text, headers={"content-type": "application/json"})
+    assert answer.status_code in {400, 422}, answer.text
+    assert "requests_per_minute" in answer.json()["detail"]
+
+
 def test_a_key_has_so_many_requests_at_once(strict: ApiServer) -> None:
     """With two requests under way the third of a key gets 429, and when one ends there is room again."""
     host, port = strict.url.removeprefix("http://").split(":")

@@ -18,10 +18,11 @@ from standardwebhooks import Webhook, WebhookVerificationError
 from tests import rows
 from tests.servers.api import ApiServer
 from tests.servers.http import HttpServer, Reply, Request
-from tests.servers.process import ServerFailedError
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
+from voicejobs.api.server import ApiOptions, run
 from voicejobs.api.webhooks import MOST_TESTS, MOST_TESTS_OF_ONE
+from voicejobs.errors import BadOption
 from voicejobs.notify import SENDERS, Notifier
 from voicejobs.outbound.signing import SECRET_FILE
 from voicejobs.receivers import Receivers
@@ -361,10 +362,22 @@ def test_without_a_secret_the_operator_is_told(valkey: Valkey, tmp_path: Path, r
         assert client.get(f"{HOOKS}/{hook_id}").json()["rotated_at"] is None
 
 
-def test_a_secret_that_is_too_short_is_told_at_start(valkey: Valkey, tmp_path: Path) -> None:
-    """A setting that cannot be right ends the service before it takes a request, and names itself."""
-    with pytest.raises(ServerFailedError, match="VOICEJOBS_WEBHOOK_SECRET has fewer"):
-        ApiServer(tmp_path, valkey.broker_url(BROKER_DATABASE), webhook_secret="short").start()
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("webhook_secret", "short"),
+        ("webhook_ports", "http"),
+        ("source_url_networks", "lan"),
+        ("source_path_roots", "relative"),
+        ("api_aliases", "whisper-1"),
+        ("api_voices", "alloy="),
+    ],
+)
+def test_a_setting_that_cannot_be_right_is_told_at_start(name: str, value: str) -> None:
+    """Who calls cannot mend a setting, and is not told of it: the service does not start, and names it."""
+    settings = Settings.from_env({"HOME": "/nowhere", f"VOICEJOBS_{name.upper()}": value})
+    with pytest.raises(BadOption, match=f"VOICEJOBS_{name.upper()}"):
+        run(ApiOptions(), settings)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
@@ -78,7 +79,7 @@ def test_a_gauge_has_an_answer_for_every_rate(rate: float) -> None:
         ({}, 5),
     ],
 )
-def test_retry_after_is_rounded_up_and_has_an_end(details: dict[str, float], seconds: int) -> None:
+def test_retry_after_is_rounded_up_and_has_an_end(details: dict[str, Any], seconds: int) -> None:
     """Who comes after the time that he was told finds room; whole seconds, from 1 to 120."""
     assert retry_after_s(RateLimited("", **details)) == seconds
 
