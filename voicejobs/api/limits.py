@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from voicejobs.errors import RateLimited
-from voicejobs.store.keys import LOWEST_RATE
+from voicejobs.store.keys import LARGEST_LIMIT, LOWEST_RATE
 
 BURST_S = 10.0
 """A key that has been quiet may at once ask what it may ask in this time."""
@@ -57,7 +57,7 @@ class Gauge:
         per_minute = own.get("requests_per_minute", self.requests_per_minute)
         if not per_minute > 0:
             return None
-        rate = max(per_minute, LOWEST_RATE) / _MINUTE_S
+        rate = min(max(per_minute, LOWEST_RATE), LARGEST_LIMIT) / _MINUTE_S
         size = max(rate * BURST_S, SMALLEST_BURST)
         now = time.monotonic()
         level, at = self._buckets.get(name, (size, now))

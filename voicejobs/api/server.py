@@ -20,8 +20,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from voicejobs.api.app import create_app
 from voicejobs.api.context import Context
 from voicejobs.api.headers import is_loopback
+from voicejobs.api.openai_names import aliases_of, pairs_of
 from voicejobs.embedded.stack import Stack, make_state_dir
 from voicejobs.errors import BadOption, StackUnavailable
+from voicejobs.outbound.address import Policy
+from voicejobs.outbound.paths import roots_of
+from voicejobs.outbound.signing import check_setting
 from voicejobs.settings import Settings
 from voicejobs.store import keys, migrate
 from voicejobs.store.database import Database
@@ -83,6 +87,20 @@ def check_exposure(options: ApiOptions, *, has_keys: bool) -> None:
     )
 
 
+def check_settings(settings: Settings) -> None:
+    """Do nothing where the settings that hold lists can be read: who calls cannot mend one, and would be told of it.
+
+    Raises:
+        BadOption: one has the wrong form, or the secret of webhooks is too short.
+    """
+    Policy.of_sources(settings)
+    Policy.of_webhooks(settings)
+    roots_of(settings.source_path_roots)
+    aliases_of(settings)
+    pairs_of(settings.api_voices, "VOICEJOBS_API_VOICES")
+    check_setting(settings)
+
+
 def run(options: ApiOptions, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, saying on standard output where.
 
@@ -90,6 +108,7 @@ def run(options: ApiOptions, settings: Settings) -> None:
         BadOption: the address is taken, or a file or an option is wrong.
         DatabaseUnavailable, SchemaMismatch, StackUnavailable: as their names say.
     """
+    check_settings(settings)
     make_state_dir(settings)
     loopback = is_loopback(options.host)
     context = open_context(settings, open_to_all=loopback and not options.allow_public)

@@ -264,7 +264,7 @@ async def tell_webhooks(context: Context) -> AsyncIterator[None]:
     try:
         await asyncio.to_thread(receivers.require_secret)
     except SecretUnusable as error:
-        _logger.error(  # noqa: TRY400 - no traceback: the message says it all
+        _logger.warning(
             "webhooks cannot be signed: none is made, and none is told",
             extra={"error": error.message, "code": error.code, "hint": error.hint},
         )

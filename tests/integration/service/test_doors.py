@@ -50,7 +50,7 @@ def doors(valkey: Valkey, models_dir: Path, tmp_path_factory: pytest.TempPathFac
             pytest.skip(f"the model {model} is not on this machine: voicejobs models pull {model}")
     folder = tmp_path_factory.mktemp("doors")
     words = ("--engine", "whisper", "--model", "tiny.en")
-    settings = {"models_dir": models_dir, "engine_processes": 1, "api_live_streams": 2}
+    settings = {"models_dir": models_dir, "engine_processes": 1, "api_live_streams": 3, "api_live_key_streams": 2}
     with VoiceEngine(folder / "engine", *words, models_dir=models_dir, engine_processes=1) as engine:
         broker_url = valkey.broker_url(BROKER_DATABASE)
         with serving(folder / "api", broker_url, api_engine_url=engine.url, **settings) as stack:
@@ -222,12 +222,16 @@ def test_a_page_of_another_site_is_refused(doors: Doors) -> None:
 
 
 def test_captions_have_an_end_to_their_number(doors: Doors) -> None:
-    """One more than may be is told to come later, and gets in once another has left."""
+    """One more than a key may have, or all, is told to come later, and gets in once another has left."""
+    start = {"type": "start", "key": doors.stack.api.key("other", "jobs:write")}
     with connect(doors.live_url, additional_headers=bearer(doors)) as one:
         started(one)
         with connect(doors.live_url, additional_headers=bearer(doors)) as other:
             started(other)
-            assert closed(doors, '{"type": "start"}', additional_headers=bearer(doors)) == (1013, "queue_full")
+            assert closed(doors, '{"type": "start"}', additional_headers=bearer(doors)) == (1013, "rate_limited")
+            with connect(doors.live_url) as third:
+                started(third, **start)
+                assert closed(doors, json.dumps(start)) == (1013, "queue_full")
 
     def again() -> bool:
         with connect(doors.live_url, additional_headers=bearer(doors)) as socket:

@@ -54,6 +54,11 @@ def take(
     return found
 
 
+def deliver(database: Database, due: Due) -> None:
+    """Note that a message has arrived."""
+    assert database.run(lambda connection: hooks.record(connection, due, Outcome(hooks.DELIVERED, 200)))
+
+
 def test_one_tenant_leaves_places_to_others(database: Database) -> None:
     """However many receivers of one tenant are slow, it has so many messages under way and no more."""
     for _ in range(10):
@@ -89,7 +94,7 @@ def test_what_is_over_makes_room(database: Database) -> None:
     owe(database, add_webhook(database, "one"), 10)
     first, second = take(database)
     assert take(database) == []
-    database.run(lambda connection: hooks.record(connection, first, Outcome(hooks.DELIVERED, 200)))
+    deliver(database, first)
     assert len(take(database)) == 1
     with database.begin() as connection:
         connection.execute(update(deliveries).where(deliveries.c.id == second.id).values(lease_until=0.0))
@@ -114,7 +119,7 @@ def test_who_was_served_waits_for_the_others(database: Database) -> None:
     served: list[Due] = []
     for _ in range(8):
         (due,) = take(database, most=1, turns=turns)
-        database.run(lambda connection, due=due: hooks.record(connection, due, Outcome(hooks.DELIVERED, 200)))
+        deliver(database, due)
         served.append(due)
     assert [one.tenant for one in served] in (["first", "second"] * 4, ["second", "first"] * 4)
     assert set(Counter(due.webhook_id for due in served).values()) == {2, 4}
@@ -176,8 +181,8 @@ def test_looking_costs_little_however_much_is_owed(crowded: Database) -> None:
                 )
                 assert not [step for step in steps if step.startswith("SCAN") and "leased" not in step], steps
             else:
-                plan = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters).scalar()
-                assert read_rows(plan[0]["Plan"]) < 200
+                told: Any = connection.exec_driver_sql(f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", parameters)
+                assert read_rows(told.scalar_one()[0]["Plan"]) < 200
 
 
 def read_rows(plan: dict[str, Any]) -> float:
