@@ -245,7 +245,7 @@ class Settings:
     webhook_ports: str = "80,443"
     webhook_networks: str = ""
     webhook_timeout_s: float = 15.0
-    webhook_tenant_messages: int = 4
+    webhook_tenant_messages: int = 8
     flower_auth: str = field(default="", repr=False)
     otel_endpoint: str = ""
     server_url: str = ""
