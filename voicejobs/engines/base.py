@@ -196,6 +196,7 @@ class EngineFacts:
         shares_calls: windows of one call are one computation, so that one may come out better alone. Otherwise a
             doubtful result of a shared call is not asked for again: it would come again.
         names_model: the model is one of a server's, called by any name, and not of the catalogue.
+        takes_speed: it can speak faster and slower.
         takes_prompt: it speaks with the voice of a recording, where one is given.
     """
 
@@ -208,6 +209,7 @@ class EngineFacts:
     uses_torch: bool = False
     shares_calls: bool = True
     names_model: bool = False
+    takes_speed: bool = True
     takes_prompt: bool = False
 
 
