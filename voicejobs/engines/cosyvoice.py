@@ -75,6 +75,7 @@ class CosyVoiceEngine:
             names_model=True,
             takes_speed=False,
             takes_prompt=True,
+            streams=True,
         )
 
     @classmethod

@@ -44,7 +44,7 @@ def flood(server: Server, url: str) -> list[str]:
         except QueueFull as error:
             outcomes.append(error.code)
 
-    callers = []
+    callers: list[threading.Thread] = []
     while "queue_full" not in outcomes and len(callers) < 20:  # however slowly callers come: the queue fills
         callers.append(threading.Thread(target=ask))
         callers[-1].start()
