@@ -98,6 +98,14 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
         help="Rules for captions as srt and vtt; plain makes each piece that is spoken in one go a cue.",
     ),
     click.option(
+        "--max-stretch",
+        type=click.FloatRange(1, 2),
+        default=1.25,
+        show_default=True,
+        metavar="FACTOR",
+        help="With --keep-times: how much shorter sound is made at most, its pitch kept, where speed is not enough.",
+    ),
+    click.option(
         "--verify",
         is_flag=True,
         help="Recognise what was spoken, speak again what is not understood, and tell of what stays so.",
@@ -238,6 +246,7 @@ def _spoken(
             "seed": flags["seed"],
             "mode": flags["mode"],
             "instruct": flags["instruct"],
+            "max_stretch": flags["max_stretch"],
             **_prompt(settings, flags, voiced["engine"], keep=bring is not None),
             "verify": _listening(settings, flags, bring) if flags["verify"] else {},
         },

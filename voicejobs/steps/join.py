@@ -32,11 +32,13 @@ class Take:
         samples: mono, shape (samples,).
         pause_after_s: silence that is to follow, in seconds.
         starts_s: when it is to begin in the whole; None as soon as the pause before it is over.
+        continues: the take before, in which something is heard, goes on with it: they are one piece.
     """
 
     samples: Block
     pause_after_s: float = 0.0
     starts_s: float | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,9 @@ class Joiner:
 
     def _add(self, take: Take) -> Iterator[Block]:
         """Give out what was held, up to where the next piece begins, and hold that."""
+        if take.continues:
+            yield from self._go_on(take)
+            return
         lead, tail = edges(take.samples)
         if lead == len(take.samples):  # nothing to hear: it leaves its pause behind
             place_s = samples_to_seconds(self._position, self.rate_hz)
@@ -113,6 +118,15 @@ class Joiner:
             before_s, ends_s = self.times_s[-1]
             self.times_s[-1] = (before_s, max(before_s, min(ends_s, samples_to_seconds(start, self.rate_hz))))
         self.times_s.append((samples_to_seconds(start, self.rate_hz), samples_to_seconds(self._position, self.rate_hz)))
+        yield from self._settled()
+
+    def _go_on(self, take: Take) -> Iterator[Block]:
+        """Put more of the piece that is held behind it."""
+        lead, tail = edges(take.samples)
+        self._held = np.concatenate([self._held, take.samples])
+        self._held_tail = self._held_tail + lead if lead == len(take.samples) else tail
+        self._owed_s = take.pause_after_s
+        self.times_s[-1] = (self.times_s[-1][0], samples_to_seconds(self._position, self.rate_hz))
         yield from self._settled()
 
     def _settled(self) -> Iterator[Block]:

@@ -97,6 +97,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Schema]]] = {
         "prompt_audio": {"type": "string", "maxLength": 4_000_000, "pattern": r"[A-Za-z0-9+/=]*"},
         "prompt_file_id": _NAME,
         "max_speed": _number(1, 4),
+        "max_stretch": _number(1, 2),
         "verify": _FLAG,
         "verify_model": _NAME,
         "device": _DEVICE,

@@ -12,6 +12,7 @@ from voicejobs.audio.encode import resampled, to_pcm
 from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Sound
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
+from voicejobs.engines.registry import engine_class
 from voicejobs.errors import DatabaseUnavailable, Internal, NotFound, TooLong
 from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.hosting.specs import engine_spec
@@ -265,8 +266,9 @@ def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) ->
     spec = engine_spec(options, runtime.settings, runtime.place)
     synthesiser = runtime.host.synthesiser(spec, lane=lease.lane, cancelled=lambda: hold.is_stopped)
     planned = next(lease.outputs(pipeline(lease.pipeline).node(lease.node).inputs[0]))
-    fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
-    verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None
+    takes_speed = engine_class(spec.engine).facts(spec).takes_speed
+    fit = Fit(options["max_speed"] if takes_speed else 1.0, options["max_stretch"])
+    verify = _verify(runtime, hold, options, planned["language"], slows=takes_speed) if options["verify"] else None
     wanted = synthesise_options(options, planned["language"])
     languages = _languages(synthesiser.voices(), options["voice"])
     return _Voice(
@@ -305,7 +307,7 @@ def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseO
     return SynthesiseOptions(language=base_language(language), **{name: options[name] for name in names})
 
 
-def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
+def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str, *, slows: bool) -> Verify:
     """Return how lines are listened to: by a recogniser of this worker."""
     given = verify_options(options["verify"])
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
@@ -318,7 +320,7 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
         results = [[next(found) for _ in several] for several in windows]
         return ["".join(one.text for result in several for one in result.segments) for several in results]
 
-    return Verify(hear, given["max_cer"], given["tries"], language)
+    return Verify(hear, given["max_cer"], given["tries"], language, slows)
 
 
 def _windows(sound: Sound) -> Iterator[Pcm]:

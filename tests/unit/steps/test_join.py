@@ -164,3 +164,18 @@ def test_silence_has_no_edges() -> None:
     """What holds nothing to hear is silence to its end."""
     assert edges(np.full(20_000, 1e-4, np.float32)) == (20_000, 0)
     assert edges(np.zeros(0, np.float32)) == (0, 0)
+
+
+@pytest.mark.parametrize("cut", [[1], [400, 1300], [2500], [100, 2999]])
+def test_a_piece_that_comes_in_parts_is_joined_as_a_whole(cut: list[int]) -> None:
+    """Wherever it is cut, silent parts at its end included, the sound and the times are those of the whole piece."""
+    rate_hz = 1000
+    first = np.concatenate([np.full(2000, 0.5, np.float32), np.zeros(1000, np.float32)])
+    second = np.full(500, 0.4, np.float32)
+    whole = Joiner(rate_hz)
+    expected = np.concatenate(list(whole.blocks([Take(first, 0.3), Take(second)])))
+    parts = [Take(part, 0.3, continues=number > 0) for number, part in enumerate(np.split(first, cut))]
+    joiner = Joiner(rate_hz)
+    found = np.concatenate(list(joiner.blocks([*parts, Take(second)])))
+    assert np.array_equal(found, expected)
+    assert joiner.times_s == whole.times_s
