@@ -254,4 +254,4 @@ def _retry_after_s(answer: "httpx.Response", pause_s: float) -> float:
         told_s = float(answer.headers.get("retry-after", ""))
     except ValueError:
         return pause_s
-    return min(max(told_s, 0.0), LONGEST_PAUSE_S)
+    return min(told_s, LONGEST_PAUSE_S) if told_s >= 0.0 else pause_s  # `nan` is neither
