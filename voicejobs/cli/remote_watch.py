@@ -26,7 +26,7 @@ from voicejobs.cli.subtitle_options import render_flags
 from voicejobs.cli.watching import free_place
 from voicejobs.client.service import Service
 from voicejobs.client.uploads import Notes, Upload, bring
-from voicejobs.errors import InputError, OutputExists, Transient, VoicejobsError
+from voicejobs.errors import InputError, NoSuchRecord, OutputExists, Transient, VoicejobsError
 from voicejobs.formats import chosen, extension
 from voicejobs.settings import Settings
 from voicejobs.store.blobs import map_os_error, write_atomic
@@ -192,7 +192,13 @@ class Remote:
         # Of a file that was replaced meanwhile the older job is seen to its end first: the newer text is to stand.
         first = {job.file.path: job_id for job_id, job in reversed(self._live.items())}
         for job_id in list(reversed(first.values()))[:MOST_ASKED]:
-            record = self.service.get(f"/api/v1/jobs/{job_id}")
+            try:
+                record = self.service.get(f"/api/v1/jobs/{job_id}")
+            except NoSuchRecord as error:  # somebody has deleted it there: that is no reason to leave all others
+                file = self._live.pop(job_id).file
+                name = display_name(file.relative)
+                self._report(FileReport(name, CANCELLED, file.path, job_id, error=error_json(error)))
+                continue
             if record["status"] in FINAL:
                 self._ended(self._live.pop(job_id), record)
 
