@@ -166,6 +166,10 @@ class Remote:
         """Return how many files are at the service."""
         return len(self._live)
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file has a job at the service."""
+        return any(job.file.path == path for job in self._live.values())
+
     def take(self, one: Found) -> None:
         """Upload a file and submit its job, unless its content was taken before.
 

@@ -24,12 +24,17 @@ class FullAtFirst:
         self.is_full = True
         self.taken: list[tuple[str, bytes]] = []
         self.warned: list[str] = []
+        self.at_work: set[str] = set()
         self.reporter: Any = self
         self.waiting = 0
 
     def warn(self, code: str, message: str) -> None:
         """Note a warning."""
         self.warned.append(code)
+
+    def works_on(self, path: str) -> bool:
+        """Tell of none."""
+        return path in self.at_work
 
     def take(self, one: Found) -> None:
         """Take a file with what is in it now."""
@@ -72,6 +77,23 @@ def test_a_file_that_is_written_while_it_waits_is_taken_when_it_is_done(tmp_path
     one._look()
     one._work()
     assert work.taken == [("b.wav", b"other"), ("a.wav", b"the second, whole")]
+
+
+def test_a_file_waits_for_the_end_of_what_was_in_it_before(tmp_path: Path) -> None:
+    """One that was replaced while its job runs has its turn after that, once, and holds up no other."""
+    work = FullAtFirst()
+    work.is_full, work.at_work = False, {str(tmp_path / "a.wav")}
+    one = watcher(tmp_path, work)
+    for content in (b"second", b"the third"):
+        (tmp_path / "a.wav").write_bytes(content)
+        (tmp_path / "b.wav").write_bytes(b"other")
+        one._look()
+        one._work()
+    assert {name for name, _ in work.taken} == {"b.wav"}
+    work.at_work.clear()
+    one._work()
+    assert work.taken[-1] == ("a.wav", b"the third")
+    assert [name for name, _ in work.taken].count("a.wav") == 1
 
 
 @pytest.mark.parametrize("error", [QueueFull, QuotaReached, RateLimited])
