@@ -26,8 +26,8 @@ from voicejobs.submit import Accepted, Blob, InputFile, Submission
 from voicejobs.wishes import Wish, naming, options_of, recognition_options, render_options, speech_options
 
 __all__ = [
-    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "check_text",
-    "naming", "options_of", "recognition_options", "render_options", "speech_options", "submit_many", "submit_one",
+    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "naming", "options_of",
+    "recognition_options", "render_options", "speech_options", "submit_many", "submit_one",
 ]  # fmt: skip
 
 MAX_ITEMS: Final = 10_000

@@ -59,15 +59,19 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
         click.echo("error: no audio files were found there [no_input]", err=True)
         click.echo("  Name files, or folders that hold recordings.", err=True)
         return EXIT_NO_INPUT
-    uploads, refused = _hashed(found)
-    if not uploads:
+    hashed = _hashed(found)
+    if not hashed:
         return EXIT_REJECTED
     with Service(settings) as service:
         notes = Notes(settings.state_dir / "uploads", service.url)
-        file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(uploads)
+        file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(hashed)
+        uploads = [one for one in hashed if one.sha256 in file_ids]
+        if not uploads:
+            return EXIT_REJECTED
         batches, replayed = _create(service, uploads, file_ids, {**_wish(flags, formats, given)})
-        _tell(batches, len(uploads), len(refused), flags, replayed=replayed)
-        code = EXIT_SOME_REFUSED if refused else 0
+        left_out = len(found) - len(uploads)
+        _tell(batches, len(uploads), left_out, flags, replayed=replayed)
+        code = EXIT_SOME_REFUSED if left_out else 0
         if not flags["wait"]:
             return code
         following = RemoteFollowing(service, flags["as_json"], settings.server_wait_s)
@@ -90,9 +94,9 @@ def _search(flags: Mapping[str, Any]) -> Search:
     )
 
 
-def _hashed(found: Sequence[Found]) -> tuple[list[Upload], list[Found]]:
-    """Return the files with their hashes, and those that cannot be read, each of which has been told of."""
-    uploads, refused = [], []
+def _hashed(found: Sequence[Found]) -> list[Upload]:
+    """Return the files with their hashes, those left out that cannot be read, each of which has been told of."""
+    uploads = []
     for one in found:
         try:
             if one.error is not None:
@@ -100,10 +104,9 @@ def _hashed(found: Sequence[Found]) -> tuple[list[Upload], list[Found]]:
             content = read_content(one.path, display_name(one.relative))
         except InputError as error:
             complain(error)
-            refused.append(one)
             continue
         uploads.append(Upload(one.path, display_name(one.relative), content.sha256, content.size))
-    return uploads, refused
+    return uploads
 
 
 @dataclass(slots=True)
@@ -118,10 +121,16 @@ class _Sending:
     _told: float = field(default_factory=time.monotonic)
 
     def all(self, uploads: Sequence[Upload]) -> dict[str, str]:
-        """Return the ids of the files at the service, by hash."""
+        """Return the ids of the files at the service, by hash; one that has changed or gone is told of and left out."""
         contents = {one.sha256: one for one in uploads}
         self._total = sum(one.size for one in contents.values())
-        return {digest: bring(self.service, self.notes, one, self._note) for digest, one in contents.items()}
+        found = {}
+        for digest, one in contents.items():
+            try:
+                found[digest] = bring(self.service, self.notes, one, self._note)
+            except InputError as error:
+                complain(error)
+        return found
 
     def _note(self, count: int) -> None:
         """Count bytes that the service has, and say so now and then."""

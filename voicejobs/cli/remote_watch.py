@@ -26,10 +26,10 @@ from voicejobs.cli.subtitle_options import render_flags
 from voicejobs.cli.watching import free_place
 from voicejobs.client.service import Service
 from voicejobs.client.uploads import Notes, Upload, bring
-from voicejobs.errors import InputError, OutputExists, QueueFull, Transient, VoicejobsError
+from voicejobs.errors import InputError, NoSuchRecord, OutputExists, Transient, VoicejobsError
 from voicejobs.formats import chosen, extension
 from voicejobs.settings import Settings
-from voicejobs.store.blobs import write_atomic
+from voicejobs.store.blobs import map_os_error, write_atomic
 from voicejobs.store.paths import display_name
 from voicejobs.tasks.content import read_content
 
@@ -69,12 +69,19 @@ class Ledger:
         return ledger
 
     def add(self, digest: str, source: str, place: str) -> None:
-        """Note a content whose outputs are there."""
+        """Note a content whose outputs are there.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
         self._remember(digest, source, place)
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         line = json.dumps({"sha256": digest, "source": source, "place": place}).encode()
-        with self.path.open("ab") as file:
-            file.write((b"\n" if self._is_cut_off else b"") + line + b"\n")
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write((b"\n" if self._is_cut_off else b"") + line + b"\n")
+        except OSError as error:
+            raise map_os_error(error, self.path) from error
         self._is_cut_off = False
 
     def sources(self, place: str) -> set[str]:
@@ -159,6 +166,10 @@ class Remote:
         """Return how many files are at the service."""
         return len(self._live)
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file has a job at the service."""
+        return any(job.file.path == path for job in self._live.values())
+
     def take(self, one: Found) -> None:
         """Upload a file and submit its job, unless its content was taken before.
 
@@ -174,11 +185,6 @@ class Remote:
             file_id = bring(self.service, self.notes, Upload(one.path, name, content.sha256, content.size))
             place = free_place(self.places, one, self._sources)
             self._live[self._submit(name, content.sha256, file_id)] = _Job(one, content.sha256, place)
-        except QueueFull:
-            raise
-        except OSError as error:
-            problem = InputError(f"{name} cannot be read: {error.strerror}")
-            self._report(FileReport(name, FAILED, one.path, error=error_json(problem)))
         except InputError as error:
             self._report(FileReport(name, FAILED, one.path, error=error_json(error)))
 
@@ -190,7 +196,13 @@ class Remote:
         # Of a file that was replaced meanwhile the older job is seen to its end first: the newer text is to stand.
         first = {job.file.path: job_id for job_id, job in reversed(self._live.items())}
         for job_id in list(reversed(first.values()))[:MOST_ASKED]:
-            record = self.service.get(f"/api/v1/jobs/{job_id}")
+            try:
+                record = self.service.get(f"/api/v1/jobs/{job_id}")
+            except NoSuchRecord as error:  # somebody has deleted it there: that is no reason to leave all others
+                file = self._live.pop(job_id).file
+                name = display_name(file.relative)
+                self._report(FileReport(name, CANCELLED, file.path, job_id, error=error_json(error)))
+                continue
             if record["status"] in FINAL:
                 self._ended(self._live.pop(job_id), record)
 
@@ -244,7 +256,7 @@ class Remote:
         for form in self.formats:
             answer = self.service.send("GET", f"/api/v1/jobs/{job_id}/transcript.{form}", params=query_of(self.render))
             path = Path(f"{job.place}{extension(form)}")
-            if not ours and path.exists() and path.read_bytes() != answer.content:
+            if not ours and path.exists() and not (path.is_file() and path.read_bytes() == answer.content):
                 raise OutputExists(f"{display_name(path)} is there already")
             made[path] = (form, answer.content)
         for path, (_, data) in made.items():

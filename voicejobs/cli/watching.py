@@ -219,6 +219,10 @@ class Work(Protocol):
         """Return how many files are at work or wait."""
         ...
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file is at work, or what was in it before."""
+        ...
+
     def take(self, one: Found) -> None:
         """Take a file.
 
@@ -261,6 +265,10 @@ class Embedded:
     def waiting(self) -> int:
         """Return how many files are at work or wait."""
         return self.run.waiting
+
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file waits for its end."""
+        return self.run.works_on(path)
 
     def take(self, one: Found) -> None:
         """Submit a file."""
@@ -361,19 +369,26 @@ class Watcher:
         self._told = {error.message for error in errors}
         # What cannot be looked at has not gone: only a whole look may forget files.
         if not errors or files:
-            self._pending.extend(self.settling.ready(files, time.monotonic()))
+            there = {one.path for one in self._pending}
+            ready = self.settling.ready(files, time.monotonic())
+            self._pending.extend(one for one in ready if one.path not in there)
         return (time.monotonic() - began) * (LOOK_SHARE - 1)
 
     def _work(self) -> None:
         """Take what waits here as far as there is room, and show what has ended."""
         was_busy = self.work.waiting > 0
+        held = []
         while self._pending and self.work.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
+            one = self._pending.popleft()
+            if self.work.works_on(one.path):  # the outputs of what was in it before are to come first
+                held.append(one)
+                continue
             was_busy = True
-            if not self.settling.is_still(self._pending[0]):  # somebody has begun to write it while it waited here
+            if not self.settling.is_still(one):  # somebody has begun to write it while it waited here
                 self._changed += 1
-            elif not self._take(self._pending[0]):
-                break
-            self._pending.popleft()
+            elif not self._take(one):
+                held.append(one)
+        self._pending.extendleft(reversed(held))
         if self.work.waiting:
             self.work.look()
         if was_busy and not self.work.waiting and not self._pending:

@@ -4,17 +4,27 @@ What the service has is asked of the service. All that is remembered here, in th
 knows a content: `uploads/<hash>.json`, by the address of the service and the SHA-256 of the content.
 """
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from voicejobs.client.service import Service
-from voicejobs.errors import InputChanged, NoSuchRecord, VoicejobsError, WrongState
+from voicejobs.errors import (
+    DiskFull,
+    InputChanged,
+    NoSuchRecord,
+    NotFound,
+    OutputUnwritable,
+    Unreadable,
+    VoicejobsError,
+    WrongState,
+)
 
 PART_BYTES = 8 << 20
 """Smaller parts would cost a request each for little; of a larger one more is lost with the line."""
@@ -60,12 +70,21 @@ class Notes:
         return found if isinstance(found, dict) else {}
 
     def write(self, digest: str, **values: Any) -> None:
-        """Remember something of a content in place of what was known."""
+        """Remember something of a content in place of what was known.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
         path = self._path(digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
-        part.replace(path)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
+            part.replace(path)
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise DiskFull(f"No space is left to write {str(path)!r}") from error
+            raise OutputUnwritable(f"Cannot write {str(path)!r}: {error.strerror}") from error
 
     def forget(self, digest: str) -> None:
         """Forget a content."""
@@ -81,7 +100,7 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
     Raises:
         InputChanged: the file is not what it was when it was hashed.
-        OSError: it cannot be read.
+        NotFound, Unreadable: as their names say.
         ServerUnreachable, VoicejobsError: as `Service.send` raises them.
     """
     known = notes.read(upload.sha256)
@@ -104,7 +123,7 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
 def _send_whole(service: Service, upload: Upload) -> str:
     """Send a small file at once."""
-    with Path(upload.path).open("rb") as file:
+    with _opened(upload) as file:
         data = file.read(upload.size + 1)  # one that has grown without end is not read whole
     _demand_same(upload, sha256(data).hexdigest())
     answer = service.send(
@@ -170,7 +189,7 @@ def _send_missing(service: Service, upload_id: str, upload: Upload, sent: Sent) 
     there = parts_there(service, upload_id)
     whole = sha256()
     part_ids = []
-    with Path(upload.path).open("rb") as file:
+    with _opened(upload) as file:
         for data in _parts(file, upload.size):
             whole.update(data)
             digest = sha256(data).hexdigest()
@@ -228,6 +247,22 @@ def _parts(file: BinaryIO, size: int) -> Iterator[bytes]:
     while size and (data := file.read(min(PART_BYTES, size))):
         size -= len(data)
         yield data
+
+
+@contextmanager
+def _opened(upload: Upload) -> Iterator[BinaryIO]:
+    """Open a file to read it.
+
+    Raises:
+        NotFound, Unreadable: as their names say.
+    """
+    try:
+        with Path(upload.path).open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise NotFound(f"{upload.name} is not there any more") from error
+    except OSError as error:
+        raise Unreadable(f"{upload.name} cannot be read: {error.strerror}") from error
 
 
 def _demand_same(upload: Upload, digest: str) -> None:

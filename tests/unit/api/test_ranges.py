@@ -81,8 +81,8 @@ def test_conditions_come_before_ranges() -> None:
     assert ask(if_range="Tue, 01 Dec 2026 00:00:00 GMT", range="bytes=0-1")[0] == 200
 
 
-@pytest.mark.parametrize("wanted", ["bytes=2-4", "bytes=99-", ""])
+@pytest.mark.parametrize("wanted", ["bytes=2-4", "bytes=99-", "none"])
 def test_head_tells_of_the_whole(wanted: str) -> None:
     """HEAD has no body and no ranges: it tells the length of the whole."""
-    status, headers, data = ask(method="HEAD", **({"range": wanted} if wanted else {}))
+    status, headers, data = ask(method="HEAD", range=wanted)
     assert (status, headers["content-length"], headers["etag"], data) == (200, "10", TAG, b"")

@@ -1,23 +1,29 @@
 """The client of a service: what it tries again, what it makes of answers, and parts that are sent once."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.servers.http import HttpServer, Reply, Request
 from voicejobs.cli.main import exit_code
+from voicejobs.cli.remote_submit import _Sending
 from voicejobs.client import uploads
-from voicejobs.client.service import Service, parse_events
+from voicejobs.client.service import LONGEST_PAUSE_S, Service, _retry_after_s, parse_events
 from voicejobs.client.uploads import Notes, Upload, bring
 from voicejobs.errors import (
     AccessDenied,
     BadOption,
     InputChanged,
     NoSuchRecord,
+    NotFound,
+    OutputUnwritable,
     QueueFull,
     ServerUnreachable,
     VoicejobsError,
@@ -255,3 +261,36 @@ def test_a_note_that_a_kill_has_cut_off_counts_for_nothing(tmp_path: Path) -> No
     for content in (b'{"file": "fi', b"[]", b"\xff"):
         path.write_bytes(content)
         assert notes.read("ab") == {}
+
+
+def test_a_note_that_cannot_be_written_is_no_fault_of_the_file(tmp_path: Path) -> None:
+    """A state folder that takes nothing is named, by an error that is ours."""
+    (tmp_path / "notes").write_text("no folder")
+    with pytest.raises(OutputUnwritable, match="notes"):
+        Notes(tmp_path / "notes", "http://x").write("ab", file="file_1")
+
+
+def test_a_file_that_has_gone_is_told_of_by_its_name(tmp_path: Path, upload: Upload) -> None:
+    """Between the hash and the upload a file may go: the error is that of an input, for a small and a large one."""
+    Path(upload.path).unlink()
+    with HttpServer(Uploads()) as server, service(server.url, tmp_path) as client:
+        for one in (upload, replace(upload, size=10)):
+            with pytest.raises(NotFound, match=re.escape("calls/talk.wav")):
+                bring(client, Notes(tmp_path / "notes", client.url), one)
+
+
+def test_files_that_change_under_a_submission_are_left_out(tmp_path: Path, upload: Upload) -> None:
+    """What goes or changes after it was hashed is told of, and costs the others nothing."""
+    other, gone = tmp_path / "other.wav", tmp_path / "gone.wav"
+    other.write_bytes(b"changed")
+    found = [upload, Upload(str(other), "other.wav", "00", 3), Upload(str(gone), "gone.wav", "11", 3)]
+    with HttpServer(Uploads()) as server, service(server.url, tmp_path) as client:
+        sending = _Sending(client, Notes(tmp_path / "notes", client.url), quiet=True)
+        assert sending.all(found) == {upload.sha256: "file_1"}
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "-5", "soon", "1e999"])
+def test_an_odd_time_to_wait_is_one_that_can_be_waited(told: str) -> None:
+    """Whatever Retry-After says, the wait is a number of seconds within bounds."""
+    answer = httpx.Response(503, headers={"retry-after": told})
+    assert 0.0 <= _retry_after_s(answer, 0.25) <= LONGEST_PAUSE_S
