@@ -1,11 +1,13 @@
 """How the values of recognition options are read; a wrong one is refused before any work.
 
-Each function is the `type` of a click option. Values may come from a configuration file too, where numbers are numbers.
+Each function or class is the `type` of a click option. Values may come from a configuration file too, where numbers are
+numbers.
 """
 
 import re
 from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,6 +36,30 @@ def seconds_of(text: str) -> float:
     if not isfinite(hours + minutes) or (match[2] and seconds >= _SIXTY) or (match[1] and minutes >= _SIXTY):
         raise ValueError(text)
     return (hours * _SIXTY + minutes) * _SIXTY + seconds
+
+
+class OutputFolder(click.Path):
+    """Read the name of a folder that outputs go to; `-`, which is standard output elsewhere, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if str(value) == "-":
+            self.fail("'-' is standard output, and this command writes files. Name a folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class FloatRange(click.FloatRange):
+    """Read a number within a range; what is no number (`nan`) is within none, and without end (`inf`) is nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 def language(value: Any) -> str:

@@ -38,7 +38,7 @@ def serve() -> None:
     "--devices", default="auto", show_default=True, metavar="LIST",
     help="auto, cpu, or a list of cuda:N, GPU-<uuid> and MIG-<uuid>, each with @SHARE of its memory.",
 )  # fmt: skip
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that workers have to give their leases back.")  # fmt: skip
 @click.option("--max-memory-mb", type=click.IntRange(0), default=0, show_default=True, metavar="MB",
               help="Start a worker anew that takes more, with its children; 0: never.")  # fmt: skip
@@ -83,14 +83,16 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
               help="Requests that work at once; 0: as the engines need.")  # fmt: skip
 @click.option("--max-streams", type=click.IntRange(0), default=32, show_default=True, help="Streams open at once.")
 @click.option("--queue-length", type=click.IntRange(0), help="Requests that may wait.")
-@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="How long one may wait.")
-@click.option("--max-message-mb", type=click.FloatRange(0, min_open=True), metavar="MIB", help="Largest message.")
+@click.option("--wait", type=option_types.FloatRange(0), metavar="SECONDS", help="How long one may wait.")
+@click.option(
+    "--max-message-mb", type=option_types.FloatRange(0, min_open=True), metavar="MIB", help="Largest message."
+)
 @click.option("--keys-file", type=click.Path(path_type=Path), help="File with NAME=KEY lines; calls need a key then.")
 @click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain of the server, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
 @click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
 @click.option("--allow-public", is_flag=True, help="Serve a public address without TLS or without keys.")
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that calls have to end after SIGTERM.")  # fmt: skip
 @click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while calls are taken.")
 def engine(**given: Any) -> None:
@@ -153,7 +155,7 @@ def flower(**given: Any) -> None:
 @click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
 @click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
 @click.option("--allow-public", is_flag=True, help="Serve a public address without TLS, or before there is a key.")
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that requests have to end after SIGTERM.")  # fmt: skip
 @click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while requests are taken.")
 def api(**given: Any) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.speech_options import speech_options
 from voicejobs.cli.spelling import Command
@@ -69,7 +70,9 @@ after any interruption: only what is missing is done.
 )
 @click.option("--max-failures", type=click.IntRange(1), metavar="N", help="Stop after N failed texts.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first failed text.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long.")
+@click.option(
+    "--timeout", type=option_types.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long."
+)
 @click.option(
     "--expires-after",
     type=Duration(is_positive=True),

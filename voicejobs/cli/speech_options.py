@@ -46,7 +46,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Language of the text, e.g. en, en-GB or de; that of the model if left out.",
     ),
     click.option(
-        "--speed", type=click.FloatRange(0.25, 4), default=1.0, show_default=True, help="2 is twice as fast."
+        "--speed", type=read.FloatRange(0.25, 4), default=1.0, show_default=True, help="2 is twice as fast."
     ),
     click.option(
         "--seed", type=click.IntRange(0, 2**31 - 1), default=None, help="Another reading of the same text, by number."
@@ -101,11 +101,11 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--instruct", default="", metavar="TEXT", help="How to speak, in words, for engines that take it."),
     click.option(
-        "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
+        "--sentence-pause", type=read.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
         help="Silence after a sentence.",
     ),
     click.option(
-        "--paragraph-pause", type=click.FloatRange(0, 60), default=0.6, show_default=True, metavar="SECONDS",
+        "--paragraph-pause", type=read.FloatRange(0, 60), default=0.6, show_default=True, metavar="SECONDS",
         help="Silence after a paragraph.",
     ),
     click.option(

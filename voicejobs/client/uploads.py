@@ -7,13 +7,14 @@ knows a content: `uploads/<hash>.json`, by the address of the service and the SH
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from voicejobs.client.service import Service
-from voicejobs.errors import InputChanged, NoSuchRecord, WrongState
+from voicejobs.errors import BadOption, InputChanged, NoSuchRecord, Unreadable, WrongState
 
 PART_BYTES = 8 << 20
 """Smaller parts would cost a request each for little; of a larger one more is lost with the line."""
@@ -61,14 +62,31 @@ class Notes:
     def write(self, digest: str, **values: Any) -> None:
         """Remember something of a content in place of what was known."""
         path = self._path(digest)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
-        part.replace(path)
+        with self._writing():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
+            part.replace(path)
 
     def forget(self, digest: str) -> None:
         """Forget a content."""
-        self._path(digest).unlink(missing_ok=True)
+        with self._writing():
+            self._path(digest).unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name the folder where it cannot be written.
+
+        Raises:
+            BadOption: so it is.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise BadOption(
+                f"What is known of uploads cannot be noted in {self.folder}: {error.strerror}",
+                hint="VOICEJOBS_STATE_DIR names a folder that you can write.",
+            ) from error
 
     def _path(self, digest: str) -> Path:
         """Return the place of a note."""
@@ -80,7 +98,8 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
     Raises:
         InputChanged: the file is not what it was when it was hashed.
-        OSError: it cannot be read.
+        Unreadable: it cannot be read any more.
+        BadOption: nothing can be noted.
         ServerUnreachable, VoicejobsError: as `Service.send` raises them.
     """
     known = notes.read(upload.sha256)
@@ -103,7 +122,8 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
 def _send_whole(service: Service, upload: Upload) -> str:
     """Send a small file at once."""
-    data = Path(upload.path).read_bytes()
+    with _reading(upload):
+        data = Path(upload.path).read_bytes()
     _demand_same(upload, sha256(data).hexdigest())
     answer = service.send(
         "POST",
@@ -111,7 +131,7 @@ def _send_whole(service: Service, upload: Upload) -> str:
         data={"purpose": PURPOSE, "expires_after[anchor]": "created_at", "expires_after[seconds]": str(LIFE_S)},
         files={"file": (_name(upload), data, MEDIA_TYPE)},
     )
-    return str(answer.json()["id"])
+    return str(service.read(answer)["id"])
 
 
 def _send_large(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:
@@ -147,7 +167,7 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
     there = parts_there(service, upload_id)
     whole = sha256()
     part_ids = []
-    with Path(upload.path).open("rb") as file:
+    with _reading(upload), Path(upload.path).open("rb") as file:
         for data in _parts(file):
             whole.update(data)
             digest = sha256(data).hexdigest()
@@ -161,6 +181,19 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
     _demand_same(upload, whole.hexdigest())
     done = service.post(f"/v1/uploads/{upload_id}/complete", {"part_ids": part_ids})
     return str(done["file"]["id"])
+
+
+@contextmanager
+def _reading(upload: Upload) -> Iterator[None]:
+    """Name the file that cannot be read.
+
+    Raises:
+        Unreadable: so it is.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise Unreadable(f"{upload.name} cannot be read any more: {error.strerror}") from error
 
 
 def _name(upload: Upload) -> str:
@@ -196,7 +229,7 @@ def _send_part(service: Service, upload_id: str, data: bytes, digest: str) -> st
         data={"sha256": digest},
         files={"data": ("part", data, MEDIA_TYPE)},
     )
-    return str(answer.json()["id"])
+    return str(service.read(answer)["id"])
 
 
 def _parts(file: BinaryIO) -> Iterator[bytes]:
