@@ -175,11 +175,10 @@ def _listener(options: ApiOptions) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, options.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, as `a..b`
         listener.close()
-        raise BadOption(
-            f"{options.host}:{options.port} cannot be served: {error.strerror}", hint="Choose another."
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+        raise BadOption(f"{options.host}:{options.port} cannot be served: {reason}", hint="Choose another.") from error
     listener.setblocking(False)
     return listener
 

@@ -4,6 +4,7 @@ Each function or class is the `type` of a click option. Values may come from a c
 numbers.
 """
 
+import os
 import re
 from collections.abc import Callable
 from math import isfinite
@@ -49,6 +50,23 @@ class OutputFolder(click.Path):
         if str(value) == "-":
             self.fail("'-' is standard output, and this command writes files. Name a folder.", param, ctx)
         return super().convert(value, param, ctx)
+
+
+class ReadyFile(click.Path):
+    """Read the name of a file that is to be written once a service is up; one that cannot be is found before that."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path = super().convert(value, param, ctx)
+        folder = Path(path).absolute().parent
+        if not folder.is_dir():
+            self.fail(f"there is no folder {str(folder)!r}.", param, ctx)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            self.fail(f"the folder {str(folder)!r} cannot be written.", param, ctx)
+        return path
 
 
 class FloatRange(click.FloatRange):

@@ -14,7 +14,7 @@ import click
 from voicejobs.cli.globals import current
 from voicejobs.cli.inputs import RECORDINGS, Found, Search, find_inputs
 from voicejobs.cli.lists import expand_lists
-from voicejobs.cli.main import EXIT_REJECTED, complain
+from voicejobs.cli.main import EXIT_INTERRUPTED, EXIT_REJECTED, complain
 from voicejobs.cli.outputs import require_writable
 from voicejobs.cli.patterns import Pattern, parse_size
 from voicejobs.cli.recognition_options import option_warnings, wishes
@@ -77,7 +77,7 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
             return code
         following = RemoteFollowing(service, flags["as_json"], settings.server_wait_s)
         code = following.batches(batches) or code
-        if writes:
+        if writes and code != EXIT_INTERRUPTED:
             wish = Download(formats, flags["output_dir"], render_flags(flags), flags["force"], as_line=True)
             for number, batch_id in enumerate(batches):
                 names = [one.relative for one in uploads[number * MAX_ITEMS : (number + 1) * MAX_ITEMS]]

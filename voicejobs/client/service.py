@@ -30,6 +30,7 @@ RETRIED = frozenset((408, 425, 429, 500, 502, 503, 504))
 _UNAUTHORIZED, _FORBIDDEN, _BAD, _SERVER = 401, 403, 400, 500
 _NO_SERVICE = "Check that --server names a voicejobs service."
 _FORM = "Write https://HOST or https://HOST:PORT; the key has a setting of its own, VOICEJOBS_SERVER_KEY."
+_KEY = "Set VOICEJOBS_SERVER_KEY, or VOICEJOBS_SERVER_KEY_FILE, to a key that `voicejobs key create` has made there."
 _PAGE = "text/html"
 _HINTS = {
     "WRONG_VERSION_NUMBER": "Nothing speaks TLS at that port: try http://, or the port that does.",
@@ -311,6 +312,8 @@ def error_of(answer: "httpx.Response") -> VoicejobsError:
     plain = f"The service answers {status} {answer.reason_phrase}{place}"
     message = str(body.get("detail") or told.get("message") or plain)
     hint = str(body["hint"]) if body.get("hint") else None
+    if status == _UNAUTHORIZED:
+        hint = _KEY  # the service speaks of a header, which nobody at a command line sends
     kind = _by_code().get(code)
     if kind is None:
         return _by_status(status, message, hint)
@@ -320,7 +323,7 @@ def error_of(answer: "httpx.Response") -> VoicejobsError:
 def _by_status(status: int, message: str, hint: str | None) -> VoicejobsError:
     """Return an error for an answer that names none of ours: a proxy, or something else, may have given it."""
     if status in {_UNAUTHORIZED, _FORBIDDEN}:
-        return AccessDenied(message, hint=hint or "Set VOICEJOBS_SERVER_KEY or VOICEJOBS_SERVER_KEY_FILE.")
+        return AccessDenied(message, hint=hint or _KEY)
     if status in RETRIED or status >= _SERVER:
         return ServerUnreachable(message, hint=hint)
     return BadOption(message, hint=hint or _NO_SERVICE)

@@ -11,6 +11,7 @@ import pytest
 from tests.servers.http import HttpServer, Reply, Request
 from voicejobs.cli import remote_submit
 from voicejobs.cli.main import run
+from voicejobs.cli.remote_follow import RemoteFollowing
 
 ODD = os.fsdecode(b"odd\xff name\n.wav")
 
@@ -161,6 +162,43 @@ def test_an_output_folder_is_one_before_anything_is_sent(command: Callable[..., 
     for words in (("batch", "export", "batch_1"), ("watch", "."), ("submit", "--manifest", "list")):
         assert command(*words, "-o", "-")[0] == 2
     assert not Path("-").exists()
+
+
+def test_ctrl_c_while_it_waits_writes_nothing(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batch is left to the service, and the exit code is that of Ctrl-C also where an output folder is named."""
+
+    def interrupted(self: RemoteFollowing, path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RemoteFollowing, "_follow", interrupted)
+    Path("talk.wav").write_bytes(b"sound")
+    with HttpServer(Batches()) as server:
+        words = ("submit", "talk.wav", "--engine", "fake", "--server", server.url, "--wait", "-o", "out")
+        code, _, stderr = command(*words)
+    assert (code, "Left as it is" in stderr, list(Path("out").iterdir())) == (130, True, [])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("api", "--address", "127.0.0.1:65536"),
+        ("api", "--ready-file", "away/ready"),
+        ("api", "--ready-file", "."),
+        ("worker", "--ready-file", "away/ready"),
+        ("engine", "--engine", "fake", "--ready-file", "away/ready"),
+        ("flower", "--ready-file", "away/ready"),
+        ("api", "--tls-cert", "away.pem", "--tls-key", "away.pem"),
+        ("engine", "--engine", "fake", "--tls-cert", ".", "--tls-key", "."),
+    ],
+)
+def test_what_a_server_cannot_write_or_read_is_found_before_it_serves(
+    command: Callable[..., tuple[int, str, str]], words: tuple[str, ...]
+) -> None:
+    """A port that is none, and files of which nothing can come, are wrong use, and no traceback of a server."""
+    code, _, stderr = command("serve", *words)
+    assert (code, "[bad_usage]" in stderr) == (2, True), stderr
 
 
 def test_what_a_service_says_moves_no_cursor(command: Callable[..., tuple[int, str, str]]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tests.servers.http import HttpServer, Reply
 from voicejobs.client.service import Service, segment
 from voicejobs.client.uploads import Notes
-from voicejobs.errors import BadOption, NoSuchRecord, ServerUnreachable
+from voicejobs.errors import AccessDenied, BadOption, NoSuchRecord, ServerUnreachable
 from voicejobs.settings import Settings
 
 PAGE = {"Content-Type": "text/html; charset=utf-8"}
@@ -88,6 +88,18 @@ def test_an_address_with_more_or_less_is_refused(url: str, tmp_path: Path) -> No
         service(url, tmp_path)
     assert caught.value.hint
     assert "secret" not in caught.value.message
+
+
+def test_a_missing_key_is_told_by_its_setting(tmp_path: Path) -> None:
+    """Whoever types commands sends no headers, whatever the service says of them."""
+    body = b'{"code": "key_needed", "detail": "a key is needed", "hint": "Send one: Authorization: Bearer KEY."}'
+    with (
+        HttpServer(lambda request: Reply(401, body)) as server,
+        service(server.url, tmp_path) as client,
+        pytest.raises(AccessDenied) as caught,
+    ):
+        client.get("/x")
+    assert "VOICEJOBS_SERVER_KEY" in caught.value.hint
 
 
 @pytest.mark.parametrize("key", ["vj_live\nx", "vj live", "vj_l\u00efve", "\u00a0"])
