@@ -15,7 +15,7 @@ from voicejobs.cli.outputs import ending, require_writable
 from voicejobs.cli.remote import PAGE, name_of
 from voicejobs.cli.show import print_json
 from voicejobs.client.service import Service, segment
-from voicejobs.errors import OutputExists, Transient, VoicejobsError
+from voicejobs.errors import AccessDenied, OutputExists, Transient, VoicejobsError
 from voicejobs.formats import extension
 from voicejobs.store.blobs import write_atomic
 from voicejobs.store.paths import display_name
@@ -88,8 +88,8 @@ def download_jobs(
             continue
         try:
             _fetch(service, job, wish.folder / stem, wish, outcome)
-        except Transient:
-            raise
+        except (AccessDenied, Transient):
+            raise  # the others would end in the same way
         except VoicejobsError as error:
             outcome.failed += 1
             complain(error)

@@ -66,7 +66,11 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
             require_writable(flags["output_dir"])
         hashed = _hashed(found)
         notes = Notes(settings.state_dir / "uploads", service.url)
-        uploads, file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(hashed)
+        try:
+            uploads, file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(hashed)
+        except KeyboardInterrupt:
+            click.echo("\nNothing was submitted. Run it again: what the service has is not sent again.", err=True)
+            return EXIT_INTERRUPTED
         if not uploads:
             return EXIT_REJECTED
         batches, replayed = _create(service, uploads, file_ids, {**_wish(flags, formats, given)})

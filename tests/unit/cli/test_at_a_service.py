@@ -95,6 +95,15 @@ def test_a_key_that_is_refused_ends_with_six(command: Callable[..., tuple[int, s
     with HttpServer(lambda request: Reply(401, b"")) as server:
         assert command("job", "cancel", "job_1", "job_2", "--server", server.url)[0] == 6
         assert len(server.requests) == 1
+    batches = Batches()
+    batches.items = ["a.wav", "b.wav"]
+
+    def respond(request: Request) -> Reply:
+        return Reply(403, b"") if "transcript" in request.path else batches(request)
+
+    with HttpServer(respond) as server:
+        code, _, stderr = command("batch", "download", "batch_1", "--server", server.url, "-o", "out")
+    assert (code, stderr.count("error:")) == (6, 1)
 
 
 @pytest.mark.parametrize("identity", ["..", "../keys", "a\nb", ""])
@@ -178,6 +187,21 @@ def test_ctrl_c_while_it_waits_writes_nothing(
         words = ("submit", "talk.wav", "--engine", "fake", "--server", server.url, "--wait", "-o", "out")
         code, _, stderr = command(*words)
     assert (code, "Left as it is" in stderr, list(Path("out").iterdir())) == (130, True, [])
+
+
+def test_ctrl_c_while_it_uploads_says_how_it_goes_on(
+    command: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch is there yet, and people are told that what was sent is not lost."""
+
+    def interrupted(*words: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(remote_submit, "bring", interrupted)
+    Path("talk.wav").write_bytes(b"sound")
+    with HttpServer(Batches()) as server:
+        code, _, stderr = command("submit", "talk.wav", "--engine", "fake", "--server", server.url)
+    assert (code, "not sent again" in stderr) == (130, True)
 
 
 @pytest.mark.parametrize(
