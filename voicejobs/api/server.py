@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from voicejobs.api.app import create_app
+from voicejobs.api.checks import check_settings
 from voicejobs.api.context import Context
 from voicejobs.api.headers import is_loopback
 from voicejobs.embedded.stack import Stack, make_state_dir
@@ -87,9 +88,10 @@ def run(options: ApiOptions, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, saying on standard output where.
 
     Raises:
-        BadOption: the address is taken, or a file or an option is wrong.
+        BadOption: the address is taken, or a file, an option or a setting is wrong.
         DatabaseUnavailable, SchemaMismatch, StackUnavailable: as their names say.
     """
+    check_settings(settings)
     make_state_dir(settings)
     loopback = is_loopback(options.host)
     context = open_context(settings, open_to_all=loopback and not options.allow_public)
