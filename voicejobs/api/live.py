@@ -33,6 +33,7 @@ from voicejobs.errors import (
     VoicejobsError,
 )
 from voicejobs.rpc.client import AsyncVoiceClient, Target, pb
+from voicejobs.settings import Settings
 
 router = APIRouter(tags=["live captions"])
 SCOPE = "jobs:write"
@@ -197,6 +198,19 @@ async def _pass_on(socket: WebSocket, context: Context, start: Start) -> None:
 def _client(url: str, key: str) -> AsyncVoiceClient:
     """Return the client of the engine, with channels that all sockets share."""
     return AsyncVoiceClient(Target.of_url(url, key=key))
+
+
+def check_engine(settings: Settings) -> None:
+    """Read the address of the engine.
+
+    Raises:
+        BadOption: it is none.
+    """
+    if settings.api_engine_url:
+        try:
+            Target.of_url(settings.api_engine_url)
+        except BadOption as error:
+            raise BadOption(f"VOICEJOBS_API_ENGINE_URL: {error.message}", hint=error.hint) from None
 
 
 async def _first_message(socket: WebSocket) -> Start:

@@ -18,14 +18,11 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from voicejobs.api.app import create_app
+from voicejobs.api.checks import check_settings
 from voicejobs.api.context import Context
 from voicejobs.api.headers import is_loopback
-from voicejobs.api.openai_names import aliases_of, pairs_of
 from voicejobs.embedded.stack import Stack, make_state_dir
 from voicejobs.errors import BadOption, StackUnavailable
-from voicejobs.outbound.address import Policy
-from voicejobs.outbound.paths import roots_of
-from voicejobs.outbound.signing import check_setting
 from voicejobs.settings import Settings
 from voicejobs.store import keys, migrate
 from voicejobs.store.database import Database
@@ -87,25 +84,11 @@ def check_exposure(options: ApiOptions, *, has_keys: bool) -> None:
     )
 
 
-def check_settings(settings: Settings) -> None:
-    """Do nothing where the settings that hold lists can be read: who calls cannot mend one, and would be told of it.
-
-    Raises:
-        BadOption: one has the wrong form, or the secret of webhooks is too short.
-    """
-    Policy.of_sources(settings)
-    Policy.of_webhooks(settings)
-    roots_of(settings.source_path_roots)
-    aliases_of(settings)
-    pairs_of(settings.api_voices, "VOICEJOBS_API_VOICES")
-    check_setting(settings)
-
-
 def run(options: ApiOptions, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, saying on standard output where.
 
     Raises:
-        BadOption: the address is taken, or a file or an option is wrong.
+        BadOption: the address is taken, or a file, an option or a setting is wrong.
         DatabaseUnavailable, SchemaMismatch, StackUnavailable: as their names say.
     """
     check_settings(settings)
@@ -194,11 +177,10 @@ def _listener(options: ApiOptions) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, options.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, as `a..b`
         listener.close()
-        raise BadOption(
-            f"{options.host}:{options.port} cannot be served: {error.strerror}", hint="Choose another."
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+        raise BadOption(f"{options.host}:{options.port} cannot be served: {reason}", hint="Choose another.") from error
     listener.setblocking(False)
     return listener
 

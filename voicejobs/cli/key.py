@@ -4,6 +4,7 @@ from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.globals import current, current_settings
 from voicejobs.cli.show import print_json, print_table, when
@@ -32,7 +33,9 @@ def key() -> None:
 @click.option("--expires-after", type=Duration("age"), metavar="AGE", help="Time after which it ends: 12h, 30d, 2w.")
 @click.option("--environment", default="live", show_default=True, metavar="WORD",
               help="A word in the key that tells where it belongs: live, test.")  # fmt: skip
-@click.option("--requests-per-minute", type=float, help="Its own rate, 0.01 to 1000000; 0: no limit.")
+@click.option(
+    "--requests-per-minute", type=option_types.FloatRange(0), help="Its own rate, 0.01 to 1000000; 0: no limit."
+)
 @click.option(
     "--concurrency", type=click.IntRange(0, keys.LARGEST_LIMIT), help="Its own number of requests at once; 0: no limit."
 )

@@ -14,11 +14,11 @@ import click
 from voicejobs.cli.export import file_mode, stems
 from voicejobs.cli.globals import current
 from voicejobs.cli.main import complain
-from voicejobs.cli.outputs import ending
+from voicejobs.cli.outputs import ending, require_writable
 from voicejobs.cli.remote import PAGE, name_of
 from voicejobs.cli.show import print_json
-from voicejobs.client.service import Service
-from voicejobs.errors import OutputExists, ServerUnreachable, Transient, VoicejobsError
+from voicejobs.client.service import Service, segment
+from voicejobs.errors import AccessDenied, OutputExists, ServerUnreachable, Transient, VoicejobsError
 from voicejobs.formats import extension
 from voicejobs.store.blobs import map_os_error, sync_folder, write_atomic
 from voicejobs.store.paths import display_name
@@ -58,27 +58,41 @@ class _Outcome:
     jobs: int = 0
 
 
-def download_batch(service: Service, batch_id: str, wish: Download, *, as_json: bool) -> int:
+def download_batch(service: Service, batch_id: str, wish: Download, *, as_json: bool, names: Sequence[str] = ()) -> int:
     """Write the text, and the sound, of the jobs of a batch that have succeeded; return the exit code.
 
+    Args:
+        service: where the batch is.
+        batch_id: which one.
+        wish: what is written where.
+        as_json: tell in JSON what was written.
+        names: what the inputs are called here, in the order of the batch; the service knows names as text alone, in
+            which bytes that are no UTF-8 and controls are spelled out. Empty: as the service calls them.
+
     Raises:
+        BadOption: the folder cannot be written.
         VoicejobsError: the service does not answer, or there is no such batch.
     """
-    jobs = list(service.pages(f"/api/v1/batches/{batch_id}/items", limit=PAGE, order="asc"))
-    return download_jobs(service, jobs, wish, as_json=as_json)
+    jobs = list(service.pages(f"/api/v1/batches/{segment(batch_id)}/items", limit=PAGE, order="asc"))
+    return download_jobs(service, jobs, wish, as_json=as_json, names=names)
 
 
-def download_jobs(service: Service, jobs: Sequence[Mapping[str, Any]], wish: Download, *, as_json: bool) -> int:
+def download_jobs(
+    service: Service, jobs: Sequence[Mapping[str, Any]], wish: Download, *, as_json: bool, names: Sequence[str] = ()
+) -> int:
     """Write what jobs have made, as `download_batch` does."""
     outcome = _Outcome(jobs=len(jobs))
-    for job, stem in zip(jobs, stems([name_of(job) for job in jobs]), strict=True):
+    if any(job["status"] == "succeeded" for job in jobs):
+        require_writable(wish.folder)
+    told = names if len(names) == len(jobs) else [name_of(job) for job in jobs]
+    for job, stem in zip(jobs, stems(told), strict=True):
         if job["status"] != "succeeded":
             outcome.failed += job["status"] in {"failed", "expired"}
             continue
         try:
             _fetch(service, job, wish.folder / stem, wish, outcome)
-        except Transient:
-            raise
+        except (AccessDenied, Transient):
+            raise  # the others would end in the same way
         except VoicejobsError as error:
             outcome.failed += 1
             complain(error)
@@ -174,4 +188,5 @@ def _tell(outcome: _Outcome, wish: Download, *, as_json: bool) -> None:
         print_json("files", outcome.files)
     elif not current().quiet:
         place = display_name(wish.folder)
-        click.echo(f"{len(outcome.files)} files written to {place}, {outcome.same} there already", err=True)
+        files = "1 file" if len(outcome.files) == 1 else f"{len(outcome.files)} files"
+        click.echo(f"{files} written to {place}, {outcome.same} there already", err=True)

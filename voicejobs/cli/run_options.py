@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.template import DEFAULT_TEMPLATE, FIELDS
 
@@ -59,7 +60,7 @@ def _options(noun: str, done: str, example: str) -> tuple[Callable[[Any], Any], 
         click.option("--max-failures", type=click.IntRange(1), metavar="N", help=f"Stop after N failed {noun}s."),
         click.option("--fail-fast", is_flag=True, help=f"Stop after the first failed {noun}."),
         click.option(
-            "--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long."
+            "--timeout", type=option_types.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long."
         ),
         click.option(
             "--expires-after",

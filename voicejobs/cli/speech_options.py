@@ -72,7 +72,7 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
         help="Voice of the model; its first one if left out. `voicejobs voices list` shows them.",
     ),
     click.option(
-        "--speed", type=click.FloatRange(0.25, 4), default=1.0, show_default=True, help="2 is twice as fast."
+        "--speed", type=read.FloatRange(0.25, 4), default=1.0, show_default=True, help="2 is twice as fast."
     ),
     click.option(
         "--seed", type=click.IntRange(0, 2**31 - 1), default=None, help="Another reading of the same text, by number."
@@ -99,7 +99,7 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--max-stretch",
-        type=click.FloatRange(1, 2),
+        type=read.FloatRange(1, 2),
         default=1.25,
         show_default=True,
         metavar="FACTOR",
@@ -131,11 +131,11 @@ _COMMON: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option("--prompt-text", default="", metavar="TEXT", help="What is said in the recording, word by word."),
     click.option(
-        "--sentence-pause", type=click.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
+        "--sentence-pause", type=read.FloatRange(0, 60), default=0.25, show_default=True, metavar="SECONDS",
         help="Silence after a sentence.",
     ),
     click.option(
-        "--paragraph-pause", type=click.FloatRange(0, 60), default=0.6, show_default=True, metavar="SECONDS",
+        "--paragraph-pause", type=read.FloatRange(0, 60), default=0.6, show_default=True, metavar="SECONDS",
         help="Silence after a paragraph.",
     ),
 )  # fmt: skip

@@ -76,19 +76,33 @@ class Notes:
             DiskFull, OutputUnwritable: as their names say.
         """
         path = self._path(digest)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        try:
+        with self._writing():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            part = path.with_suffix(f".{os.getpid()}.part")
             part.write_text(json.dumps({"url": self.url, "sha256": digest, **values}))
             part.replace(path)
-        except OSError as error:
-            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-                raise DiskFull(f"No space is left to write {str(path)!r}") from error
-            raise OutputUnwritable(f"Cannot write {str(path)!r}: {error.strerror}") from error
 
     def forget(self, digest: str) -> None:
-        """Forget a content."""
-        self._path(digest).unlink(missing_ok=True)
+        """Forget a content.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
+        with self._writing():
+            self._path(digest).unlink(missing_ok=True)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Name the folder where it cannot be written."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise DiskFull(f"No space is left to note what is uploaded, in {self.folder}") from error
+            raise OutputUnwritable(
+                f"What is known of uploads cannot be noted in {self.folder}: {error.strerror}",
+                hint="VOICEJOBS_STATE_DIR names a folder that you can write.",
+            ) from error
 
     def _path(self, digest: str) -> Path:
         """Return the place of a note."""
@@ -132,7 +146,7 @@ def _send_whole(service: Service, upload: Upload) -> str:
         data={"purpose": PURPOSE, "expires_after[anchor]": "created_at", "expires_after[seconds]": str(LIFE_S)},
         files={"file": (_name(upload), data, MEDIA_TYPE)},
     )
-    return str(answer.json()["id"])
+    return str(service.read(answer)["id"])
 
 
 def _send_large(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:
@@ -239,7 +253,7 @@ def _send_part(service: Service, upload_id: str, data: bytes, digest: str) -> st
         data={"sha256": digest},
         files={"data": ("part", data, MEDIA_TYPE)},
     )
-    return str(answer.json()["id"])
+    return str(service.read(answer)["id"])
 
 
 def _parts(file: BinaryIO, size: int) -> Iterator[bytes]:

@@ -38,6 +38,8 @@ HELD_MESSAGES = 4
 _SPARE_CALLS = 64
 _MEMORY_LOOK_S = 1.0
 _KEEPALIVE_MS, _KEEPALIVE_TIMEOUT_MS, _SHORTEST_PING_MS = 60_000, 20_000, 10_000
+_MOST_PORT = 65_535
+"""gRPC takes larger ones, and serves what is left of them in 16 bits."""
 _UNIX = "unix:"
 _log = logging.getLogger(__name__)
 
@@ -87,7 +89,7 @@ def is_public(address: str) -> bool:
     if address.startswith(_UNIX):
         return False
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or not host:
+    if not colon or not (port.isascii() and port.isdigit() and int(port) <= _MOST_PORT) or not host:
         raise BadOption(f"{address!r} is no address", hint="Write HOST:PORT, [IPV6]:PORT or unix:PATH.")
     if host == "localhost":
         return False
@@ -240,7 +242,9 @@ def _bind(server: Any, options: ServerOptions) -> str:
         else:
             port = server.add_secure_port(address, _credentials(options.tls))
     except RuntimeError as error:
-        raise BadOption(f"{address} cannot be served: it is taken, or not ours", hint="Choose another.") from error
+        tls = "" if options.tls is None else " Or check that --tls-cert and --tls-key are PEM and belong together."
+        hint = f"Choose another.{tls}"
+        raise BadOption(f"{address} cannot be served: it is taken, or not ours", hint=hint) from error
     finally:
         os.umask(old_mask)
     if address.startswith(_UNIX):

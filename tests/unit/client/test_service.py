@@ -13,7 +13,7 @@ import pytest
 
 from tests.servers.http import HttpServer, Reply, Request
 from voicejobs.cli.main import exit_code
-from voicejobs.cli.remote_submit import _Sending
+from voicejobs.cli.remote_submit import NamedUpload, _Sending
 from voicejobs.client import uploads
 from voicejobs.client.service import LONGEST_PAUSE_S, Service, _retry_after_s, parse_events
 from voicejobs.client.uploads import Notes, Upload, bring
@@ -283,10 +283,11 @@ def test_files_that_change_under_a_submission_are_left_out(tmp_path: Path, uploa
     """What goes or changes after it was hashed is told of, and costs the others nothing."""
     other, gone = tmp_path / "other.wav", tmp_path / "gone.wav"
     other.write_bytes(b"changed")
-    found = [upload, Upload(str(other), "other.wav", "00", 3), Upload(str(gone), "gone.wav", "11", 3)]
+    kept = NamedUpload(upload.path, upload.name, upload.sha256, upload.size, "talk.wav")
+    found = [kept, NamedUpload(str(other), "other.wav", "00", 3), NamedUpload(str(gone), "gone.wav", "11", 3)]
     with HttpServer(Uploads()) as server, service(server.url, tmp_path) as client:
         sending = _Sending(client, Notes(tmp_path / "notes", client.url), quiet=True)
-        assert sending.all(found) == {upload.sha256: "file_1"}
+        assert sending.all(found) == ([kept], {upload.sha256: "file_1"})
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "-5", "soon", "1e999"])
