@@ -122,7 +122,9 @@ def test_a_file_that_is_replaced_at_work_has_the_newer_text(make_tree: MakeTree)
     wait_for(lambda: len(tree.show("job", "list")) == 2, "the second job")
     wait_for(lambda: {one["state"] for one in tree.show("job", "list")} <= {"succeeded", "failed"}, "their ends")
     stop(process, signal.SIGINT)
-    assert [one["state"] for one in tree.show("job", "list")] == ["succeeded", "succeeded"]
+    newer, older = tree.show("job", "list")
+    assert newer["state"] == "succeeded"
+    assert older["state"] == "succeeded" or older["error_code"] == "input_changed", "it may not have been read yet"
     assert set(files_below(out)) == {"a.txt"}
 
 
