@@ -21,6 +21,7 @@ from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.files import hold_file
 from voicejobs.store.schema import files, webhooks
+from voicejobs.store.states import OnError
 from voicejobs.submit import Accepted, Blob, InputFile, Submission
 from voicejobs.wishes import Wish, naming, options_of, recognition_options, render_options, speech_options
 
@@ -69,6 +70,8 @@ class Terms:
         label: how people know the batch.
         metadata: what the caller wants to find again: short texts by name.
         webhook_ids: who is told of the end; empty for all webhooks that want such events.
+        concurrency: jobs of a batch that may be out at once; None for as many as there is room for.
+        on_error: whether the first job of a batch that fails cancels the rest.
     """
 
     lane: Literal["bulk", "interactive"] = "bulk"
@@ -78,6 +81,8 @@ class Terms:
     label: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     webhook_ids: Sequence[str] = ()
+    concurrency: int | None = None
+    on_error: OnError = OnError.CONTINUE
 
 
 Limit = Callable[[Connection, str, int], None]
@@ -182,6 +187,8 @@ def _submit(
         request={**_kept(terms), **(request or {})},
         trace_id=intake.trace_id,
         priority=terms.priority,
+        concurrency=terms.concurrency,
+        on_error=terms.on_error,
     )
 
     def finish(connection: Connection, accepted: Sequence[Accepted]) -> None:
@@ -269,6 +276,8 @@ def check_terms(intake: Intake, terms: Terms) -> None:
     check_metadata(terms.metadata)
     if terms.expires_after_s is not None and not terms.expires_after_s > 0:
         raise BadOption("expires_after must be a number of seconds above 0", param="expires_after")
+    if terms.concurrency is not None and terms.concurrency < 1:
+        raise BadOption("concurrency must be at least 1", param="concurrency")
     if not terms.webhook_ids:
         return
     wanted = set(terms.webhook_ids)

@@ -38,6 +38,13 @@ class BatchState(StrEnum):
     EXPIRED = "expired"
 
 
+class OnError(StrEnum):
+    """What becomes of a batch when one of its jobs fails: `stop` cancels the rest."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
+
+
 LIVE_JOB = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)
 STARTABLE_JOB = (JobState.QUEUED, JobState.RUNNING)
 FINAL_JOB = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED, JobState.EXPIRED)
