@@ -197,7 +197,7 @@ class Settings:
     api_sync_upload_bytes: int = 25 << 20
     api_speech_chars: int = 4096
     api_upload_bytes: int = 2 << 30
-    api_batch_lines: int = 10_000
+    api_batch_lines: int = 50_000
     api_batch_bytes: int = 200_000_000
     api_engine_url: str = ""
     api_engine_key: str = field(default="", repr=False)

@@ -113,7 +113,7 @@ class Submission:
         blobs: where texts are kept that lie in no file.
         tenant: whose batch it is; nothing that another one has done is used for it.
         alone: make a job for each input, also where another does the same; what is known by then is used.
-        kind: `batch`, or `single` for a job that belongs to none.
+        kind: `batch`, `single` for a job that belongs to none, or `draft` for a batch that is released later.
         watched: write down what happens to its jobs and to it, for those who follow or are told.
         once_below: absolute path of a folder; an input for which a job lives or has succeeded whose outputs went
             somewhere below it is known, wherever else its own would go, and whatever became of them there.
@@ -136,7 +136,7 @@ class Submission:
     blobs: BlobStore | None = None
     tenant: str = rows.DEFAULT_TENANT
     alone: bool = False
-    kind: Literal["batch", "single"] = "batch"
+    kind: Literal["batch", "single", "draft"] = "batch"
     watched: bool = False
     once_below: str = ""
     request: Mapping[str, Any] | None = None
@@ -194,7 +194,7 @@ class Submission:
             self._demand_room(connection, len(fresh) + len(far))
             if (fresh or refused or far) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
-            elif self.batch_id:
+            elif self.batch_id and self.kind != rows.DRAFT:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]

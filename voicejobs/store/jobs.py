@@ -18,6 +18,8 @@ from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchStat
 
 DEFAULT_TENANT = "default"
 DEFAULT_PRIORITY = 100
+DRAFT = "draft"
+"""Kind of a batch that gets its jobs in several transactions: nobody is shown it, and none of its jobs is sent."""
 UNSEALED_S = 86_400.0
 COPY_FROM_JOBS = 50
 """From so many jobs on, COPY is quicker than insertion."""
@@ -153,7 +155,7 @@ def insert_batch(connection: Connection, new: NewBatch) -> str:
             id=batch_id,
             tenant=new.tenant,
             lane=new.lane,
-            state=BatchState.IN_PROGRESS,
+            state=BatchState.VALIDATING if new.kind == DRAFT else BatchState.IN_PROGRESS,
             label=new.label,
             options=dump(new.options),
             kind=new.kind,

@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.jobs import DRAFT
 from voicejobs.store.locks import lock_in_order
 from voicejobs.store.owners import Owner
 from voicejobs.store.schema import RUNNING, SENT, UNSENT, attempts, batches, jobs, qualified, step_runs
@@ -72,7 +73,7 @@ _OPEN_BATCHES = (
         .label("priority"),
     )
     .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
-    .where(batches.c.finished_at.is_(None))
+    .where(batches.c.finished_at.is_(None), batches.c.kind != DRAFT)
     .group_by(batches.c.id, batches.c.tenant, batches.c.lane, batches.c.state, batches.c.concurrency)
     .order_by(func.count(jobs.c.id), batches.c.id)
 )

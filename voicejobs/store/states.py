@@ -28,8 +28,9 @@ class StepState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """OpenAI's words; `completed` may hold failed jobs."""
+    """OpenAI's words; `completed` may hold failed jobs, and one that is `validating` still gets its jobs."""
 
+    VALIDATING = "validating"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     FAILED = "failed"
