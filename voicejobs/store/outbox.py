@@ -98,7 +98,7 @@ def open_batches(connection: Connection) -> list[OpenBatch]:
 def _may_go_on(row: Any) -> bool:
     """Tell whether a further job of a batch may go."""
     has_room = row.concurrency is None or row.in_flight < row.concurrency
-    return has_room and row.state != BatchState.CANCELLING
+    return bool(has_room and row.state != BatchState.CANCELLING)
 
 
 def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:
