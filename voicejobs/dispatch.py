@@ -27,7 +27,7 @@ from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.store import outbox
 from voicejobs.store.database import Database
 from voicejobs.store.expiry import expire_jobs
-from voicejobs.store.jobs import complete_batches, end_cancelled, finish_job, open_step_runs
+from voicejobs.store.jobs import cancel_rest, complete_batches, end_cancelled, finish_job, open_step_runs
 from voicejobs.store.leases import Lease
 from voicejobs.store.states import JobState, StepState
 from voicejobs.tallies import Tally
@@ -95,11 +95,13 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
 
     Batches are asked for their jobs as their turn comes: thousands may be open, since a job that was submitted alone
     has one for itself. Of two with equally many out either may be next: if it were always the same one, that would hold
-    the odd place of the window for ever, and run ahead. Those with none out go in the order in which they came.
+    the odd place of the window for ever, and run ahead. Those with none out go in the order in which they came. One
+    that has as many out as it may have is passed over.
     """
     room = window_jobs - sum(batch.in_flight for batch in batches)
     of_tenant: Counter[str] = Counter()
     ready: dict[str, list[tuple[int, int, float, str]]] = {}
+    most = {batch.id: batch.concurrency for batch in batches if batch.concurrency is not None}
     for batch in batches:
         of_tenant[batch.tenant] += batch.in_flight
         if batch.priority is not None:
@@ -115,7 +117,7 @@ def _next_of_lane(connection: Connection, batches: Sequence[outbox.OpenBatch], w
         out, priority, _, batch_id = ready[tenant][0]
         if batch_id not in waiting:
             waiting[batch_id] = outbox.unsent(connection, batch_id, room)
-        if waiting[batch_id]:
+        if waiting[batch_id] and out < most.get(batch_id, MAX_WINDOW_JOBS):
             rows.append(waiting[batch_id].pop(0))
             of_tenant[tenant] += 1
             heapreplace(ready[tenant], (out + 1, priority, _lot(out + 1), batch_id))
@@ -210,12 +212,13 @@ class Upkeep:
             self.wake()
 
     def tick(self) -> None:
-        """Free leases that ran out, end what was cancelled or is late, complete batches."""
+        """Free leases that ran out, end what was cancelled, is to stop or is late, complete batches."""
         run = self.database.run  # each by itself: what locks rows of all kinds at once stands in everybody's way
         freed = run(lambda connection: outbox.free_dead_owners(connection, count_deaths=True))
         # After an outage of the database every lease looks expired: give their owners one lease's time.
         if time.monotonic() - self._healthy_since > self.lease_s:
             freed += run(lambda connection: outbox.free_expired(connection, grace_s=0.0))
+        run(cancel_rest)
         run(end_cancelled)
         run(expire_jobs)
         run(complete_batches)

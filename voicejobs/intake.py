@@ -5,29 +5,32 @@ and the error for what is wrong names the place in its detail `param`.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from sqlalchemy import Connection, or_, select
 
-from voicejobs.errors import BadOption, EmptyText, NoSuchRecord, VoicejobsError
+from voicejobs.errors import BadOption, DatabaseUnavailable, EmptyText, NoSuchRecord, VoicejobsError
 from voicejobs.outbound.sources import path_source, shown_name, url_source
 from voicejobs.pipelines.pipeline import DUB, SPEAK, Pipeline
 from voicejobs.settings import Settings
 from voicejobs.steps import prompt
+from voicejobs.store import drafts
 from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.files import hold_file
 from voicejobs.store.schema import files, webhooks
+from voicejobs.store.states import OnError
 from voicejobs.submit import Accepted, Blob, InputFile, Submission
 from voicejobs.wishes import Wish, naming, options_of, recognition_options, render_options, speech_options
 
 __all__ = [
-    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "naming", "options_of",
-    "recognition_options", "render_options", "speech_options", "submit_many", "submit_one",
+    "Intake", "Item", "Source", "Taken", "Terms", "Wish", "check_metadata", "check_terms", "known_files", "naming",
+    "options_of", "recognition_options", "render_options", "speech_options", "submit_in_parts", "submit_many",
+    "submit_one",
 ]  # fmt: skip
 
 MAX_ITEMS: Final = 10_000
@@ -70,6 +73,8 @@ class Terms:
         label: how people know the batch.
         metadata: what the caller wants to find again: short texts by name.
         webhook_ids: who is told of the end; empty for all webhooks that want such events.
+        concurrency: jobs of a batch that may be out at once; None for as many as there is room for.
+        on_error: whether the first job of a batch that fails cancels the rest.
     """
 
     lane: Literal["bulk", "interactive"] = "bulk"
@@ -79,6 +84,8 @@ class Terms:
     label: str = ""
     metadata: Mapping[str, str] = field(default_factory=dict)
     webhook_ids: Sequence[str] = ()
+    concurrency: int | None = None
+    on_error: OnError = OnError.CONTINUE
 
 
 Limit = Callable[[Connection, str, int], None]
@@ -113,6 +120,9 @@ class Taken:
     batch_id: str
     job_ids: Sequence[str]
 
+
+Prepared = tuple[InputFile, Mapping[str, Mapping[str, Any]]]
+"""An input, and the full options of all nodes for it."""
 
 Within = Callable[[Connection, Taken], None]
 """Runs in the transaction that inserts the jobs, before it commits."""
@@ -154,6 +164,87 @@ def submit_many(
     return _submit(intake, items, terms or Terms(), kind="batch", request=request, within=within)
 
 
+def submit_in_parts(
+    intake: Intake,
+    parts: Iterable[Sequence[Item]],
+    terms: Terms | None = None,
+    *,
+    request: Mapping[str, Any] | None = None,
+    within: Callable[[Connection, str], None] | None = None,
+) -> str:
+    """Make a batch of very many requests, each part in a transaction of its own, and return its id.
+
+    Nobody sees the batch, and none of its jobs is sent, before the last part is there; where one cannot be, none is.
+    What a process leaves behind that dies meanwhile is removed later.
+
+    Args:
+        intake: where they go.
+        parts: the requests, some at a time; they must want the same pipeline.
+        terms: how the jobs are to be done.
+        request: JSON that is kept with the batch.
+        within: runs in the last transaction, and gets the id.
+
+    Raises:
+        BadOption, UnknownPipeline, UnknownEngine, UnknownModel, EmptyText, NoSuchRecord, QueueFull: as their names say.
+        WrongState: somebody has cancelled it meanwhile.
+    """
+    draft = _Draft(intake, terms or Terms(), request)
+    check_terms(intake, draft.terms)
+    try:
+        for part in parts:
+            draft.add(part)
+        return draft.release(within)
+    except BaseException:
+        draft.discard()
+        raise
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Take a batch in, some requests at a time."""
+
+    intake: Intake
+    terms: Terms
+    request: Mapping[str, Any] | None
+    _submission: Submission | None = None
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Insert some jobs."""
+        intake = self.intake
+        graph, prepared = _prepared(intake, items, self.terms, is_batch=False)
+        if self._submission is None:
+            self._submission = _submission(intake, graph, prepared, self.terms, kind="draft", request=self.request)
+        elif graph is not self._submission.pipeline:
+            raise BadOption(f"The items of a batch go through one pipeline, and one wants {graph.name}")
+
+        def check(connection: Connection, accepted: Sequence[Accepted]) -> None:
+            _hold_files(connection, intake.tenant, items)
+            if intake.limit is not None:
+                intake.limit(connection, intake.tenant, len(accepted))
+
+        self._submission.add([file for file, _ in prepared], within=check)
+
+    def release(self, within: Callable[[Connection, str], None] | None) -> str:
+        """Make a batch of what is there, and return its id."""
+        if self._submission is None:
+            raise BadOption("A batch needs at least one item", param="items")
+        batch_id = self._submission.batch_id
+
+        def release(connection: Connection) -> None:
+            drafts.release(connection, batch_id)
+            if within is not None:
+                within(connection, batch_id)
+
+        self.intake.database.run(release)
+        return batch_id
+
+    def discard(self) -> None:
+        """Remove what is there; where the database is away, the upkeep does so later."""
+        if self._submission is not None and self._submission.batch_id:
+            with suppress(DatabaseUnavailable):
+                drafts.discard(self.intake.database, self._submission.batch_id)
+
+
 def _submit(
     intake: Intake,
     items: Sequence[Item],
@@ -166,7 +257,32 @@ def _submit(
     """Check everything, then insert batch, jobs and what `within` adds in one transaction."""
     check_terms(intake, terms)
     graph, prepared = _prepared(intake, items, terms, is_batch=kind == "batch")
-    submission = Submission(
+    submission = _submission(intake, graph, prepared, terms, kind=kind, request=request)
+
+    def finish(connection: Connection, accepted: Sequence[Accepted]) -> None:
+        """Seal the batch where it is made: no crash can leave one that waits for jobs that never come."""
+        _hold_files(connection, intake.tenant, items)
+        rows.seal_batch(connection, submission.batch_id)
+        if intake.limit is not None:
+            intake.limit(connection, intake.tenant, len(accepted))
+        if within is not None:
+            within(connection, Taken(submission.batch_id, [one.job_id for one in accepted]))
+
+    accepted = submission.add([file for file, _ in prepared], within=finish)
+    return Taken(submission.batch_id, [one.job_id for one in accepted])
+
+
+def _submission(
+    intake: Intake,
+    graph: Pipeline,
+    prepared: Sequence[Prepared],
+    terms: Terms,
+    *,
+    kind: Literal["batch", "single", "draft"],
+    request: Mapping[str, Any] | None,
+) -> Submission:
+    """Return what inserts the jobs of a request."""
+    return Submission(
         intake.database,
         graph,
         prepared[0][1],
@@ -183,19 +299,9 @@ def _submit(
         request={**_kept(terms), **(request or {})},
         trace_id=intake.trace_id,
         priority=terms.priority,
+        concurrency=terms.concurrency,
+        on_error=terms.on_error,
     )
-
-    def finish(connection: Connection, accepted: Sequence[Accepted]) -> None:
-        """Seal the batch where it is made: no crash can leave one that waits for jobs that never come."""
-        _hold_files(connection, intake.tenant, items)
-        rows.seal_batch(connection, submission.batch_id)
-        if intake.limit is not None:
-            intake.limit(connection, intake.tenant, len(accepted))
-        if within is not None:
-            within(connection, Taken(submission.batch_id, [one.job_id for one in accepted]))
-
-    accepted = submission.add([file for file, _ in prepared], within=finish)
-    return Taken(submission.batch_id, [one.job_id for one in accepted])
 
 
 def _hold_files(connection: Connection, tenant: str, items: Sequence[Item]) -> None:
@@ -216,10 +322,10 @@ def _prompt_file(wish: Wish) -> str:
 
 def _prepared(
     intake: Intake, items: Sequence[Item], terms: Terms, *, is_batch: bool
-) -> tuple[Pipeline, list[tuple[InputFile, Mapping[str, Mapping[str, Any]]]]]:
+) -> tuple[Pipeline, list[Prepared]]:
     """Return the pipeline of all items, and for each its input and the full options of all nodes."""
     known: dict[str, tuple[Pipeline, Mapping[str, Mapping[str, Any]]]] = {}
-    found: list[tuple[InputFile, Mapping[str, Mapping[str, Any]]]] = []
+    found: list[Prepared] = []
     sources = _file_rows(intake, [item.source.file_id for item in items])
     graph: Pipeline | None = None
     for number, item in enumerate(items):
@@ -296,6 +402,8 @@ def check_terms(intake: Intake, terms: Terms) -> None:
     check_text(list(terms.webhook_ids), "webhook_ids")
     if terms.expires_after_s is not None and not terms.expires_after_s > 0:
         raise BadOption("expires_after must be a number of seconds above 0", param="expires_after")
+    if terms.concurrency is not None and terms.concurrency < 1:
+        raise BadOption("concurrency must be at least 1", param="concurrency")
     if not terms.webhook_ids:
         return
     wanted = set(terms.webhook_ids)
@@ -333,6 +441,11 @@ def check_text(value: Any, param: str) -> None:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise BadOption(f"{param} holds a surrogate alone, which is no character", param=param) from None
+
+
+def known_files(intake: Intake, ids: Sequence[str]) -> set[str]:
+    """Return those of the ids that are uploaded files of the tenant."""
+    return set(_file_rows(intake, ids))
 
 
 def _file_rows(intake: Intake, ids: Sequence[str]) -> dict[str, Any]:

@@ -448,6 +448,8 @@ def _batch_record(row: Any, counts: Mapping[str, tuple[int, float]]) -> dict[str
         "status": row.state,
         "label": row.label,
         "lane": row.lane,
+        "on_error": row.on_error,
+        "concurrency": row.concurrency,
         "request_counts": {
             "total": sum(by_state.values()),
             "completed": by_state.get(JobState.SUCCEEDED, 0),

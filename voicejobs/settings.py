@@ -87,6 +87,7 @@ class Settings:
         api_max_body_bytes: largest body of a request, where its route says nothing else.
         api_body_wait_s: seconds in which more of a body must have come.
         api_header_wait_s: seconds in which the headers of a request must have come.
+        api_send_wait_s: seconds in which a caller must have taken more of its answer.
         api_max_requests: requests that the service has in hand at once.
         api_requests_per_minute: requests of one key, by which its bucket fills; 0 for no limit.
         api_concurrency: requests of one key at once; 0 for no limit.
@@ -191,6 +192,7 @@ class Settings:
     api_max_body_bytes: int = 4 << 20
     api_body_wait_s: float = 30.0
     api_header_wait_s: float = 10.0
+    api_send_wait_s: float = 60.0
     api_max_requests: int = 512
     api_requests_per_minute: int = 6000
     api_concurrency: int = 256
@@ -204,7 +206,7 @@ class Settings:
     api_sync_upload_bytes: int = 25 << 20
     api_speech_chars: int = 4096
     api_upload_bytes: int = 2 << 30
-    api_batch_lines: int = 10_000
+    api_batch_lines: int = 50_000
     api_batch_bytes: int = 200_000_000
     api_engine_url: str = ""
     api_engine_key: str = field(default="", repr=False)

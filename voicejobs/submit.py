@@ -9,7 +9,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any, Literal
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, select
 
 from voicejobs import canvas, spans
 from voicejobs.errors import (
@@ -23,12 +23,12 @@ from voicejobs.pipelines.pipeline import Pipeline
 from voicejobs.steps import prompt
 from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
-from voicejobs.store.database import Database, now_s
+from voicejobs.store.database import Database
 from voicejobs.store.ids import new_id
 from voicejobs.store.jobs import NewArtifact, NewBatch, NewJob
 from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
-from voicejobs.store.states import STARTABLE_JOB, JobState
+from voicejobs.store.states import STARTABLE_JOB, JobState, OnError
 from voicejobs.tasks.content import Content, read_content, still_written
 
 logger = logging.getLogger(__name__)
@@ -114,13 +114,15 @@ class Submission:
         blobs: where texts are kept that lie in no file.
         tenant: whose batch it is; nothing that another one has done is used for it.
         alone: make a job for each input, also where another does the same; what is known by then is used.
-        kind: `batch`, or `single` for a job that belongs to none.
+        kind: `batch`, `single` for a job that belongs to none, or `draft` for a batch that is released later.
         watched: write down what happens to its jobs and to it, for those who follow or are told.
         once_below: absolute path of a folder; an input for which a job lives or has succeeded whose outputs went
             somewhere below it is known, wherever else its own would go, and whatever became of them there.
         request: what else the request for the batch said.
         trace_id: what all logs of its jobs name; empty for the id of each job.
         priority: order among the jobs of its lane; less is sooner.
+        concurrency: jobs of the batch that may be out at once; None for as many as there is room for.
+        on_error: whether the first job that fails cancels the rest.
     """
 
     database: Database
@@ -135,12 +137,14 @@ class Submission:
     blobs: BlobStore | None = None
     tenant: str = rows.DEFAULT_TENANT
     alone: bool = False
-    kind: Literal["batch", "single"] = "batch"
+    kind: Literal["batch", "single", "draft"] = "batch"
     watched: bool = False
     once_below: str = ""
     request: Mapping[str, Any] | None = None
     trace_id: str = ""
     priority: int = rows.DEFAULT_PRIORITY
+    concurrency: int | None = None
+    on_error: OnError = OnError.CONTINUE
     batch_id: str = ""
     _seq: int = 0
     _inputs_of_last: str = field(init=False)
@@ -191,7 +195,7 @@ class Submission:
             self._demand_room(connection, len(fresh) + len(far))
             if (fresh or refused or far) and not self.batch_id:
                 self.batch_id = rows.insert_batch(connection, self._new_batch())
-            elif self.batch_id:
+            elif self.batch_id and self.kind != rows.DRAFT:
                 rows.reopen_batch(connection, self.batch_id)
             reusable = self._reusable(connection, fresh)
             new = [self._new_job(connection, item, known) for item, known in zip(fresh, reusable, strict=True)]
@@ -229,6 +233,8 @@ class Submission:
             kind=self.kind,
             watched=self.watched,
             request=self.request,
+            concurrency=self.concurrency,
+            on_error=self.on_error,
         )
 
     def preview(self, files: Sequence[InputFile]) -> list[Accepted]:
@@ -620,6 +626,8 @@ def _joined_how(options: Mapping[str, Any]) -> dict[str, Any]:
 def cancel_batch(database: Database, batch_id: str) -> int:
     """Cancel what a batch has not finished; finished jobs stay. Return the number of jobs touched.
 
+    The batch is `cancelling` until its last job has ended, then `cancelled`; one that has ended stays what it is.
+
     Raises:
         NoSuchRecord: there is no such batch.
     """
@@ -629,9 +637,9 @@ def cancel_batch(database: Database, batch_id: str) -> int:
             raise NoSuchRecord(f"There is no batch {batch_id!r}", hint="`voicejobs batch list` shows them.")
         rows.lock_jobs(connection, jobs.c.batch_id == batch_id)
         # Whoever adds jobs at this moment has the batch; its jobs are there once we have it.
-        connection.execute(
-            update(batches).where(batches.c.id == batch_id, batches.c.sealed_at.is_(None)).values(sealed_at=now_s())
-        )
+        rows.mark_cancelling(connection, batch_id)
         return rows.cancel_jobs(connection, batch_id=batch_id)
 
-    return database.run(cancel)
+    touched = database.run(cancel)
+    database.run(rows.complete_batches)  # the upkeep of a worker would do so a little later, where one runs
+    return touched

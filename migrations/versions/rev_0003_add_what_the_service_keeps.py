@@ -202,6 +202,8 @@ def upgrade() -> None:
     op.add_column("batches", sa.Column("kind", sa.String(length=16), server_default="batch", nullable=False))
     op.add_column("batches", sa.Column("watched", sa.Integer(), server_default="0", nullable=False))
     op.add_column("batches", sa.Column("request", sa.Text(), nullable=True))
+    op.add_column("batches", sa.Column("concurrency", sa.Integer(), nullable=True))
+    op.add_column("batches", sa.Column("on_error", sa.String(length=16), server_default="continue", nullable=False))
     op.create_index(
         "ix_batches_tenant",
         "batches",
@@ -241,6 +243,8 @@ def downgrade() -> None:
     )
     op.drop_column("jobs", "request")
     op.drop_column("jobs", "watched")
+    op.drop_column("batches", "on_error")
+    op.drop_column("batches", "concurrency")
     op.drop_column("batches", "request")
     op.drop_column("batches", "watched")
     op.drop_column("batches", "kind")

@@ -113,6 +113,8 @@ def test_a_batch_is_cancelled_watched_and_taken_up_again(make_tree: MakeTree) ->
     process.communicate(timeout=60)
     states = slow.show("batch", "show", batch)["jobs"]
     assert states.get("cancelled", 0) > 0
+    wait_for(lambda: slow.show("batch", "show", batch)["state"] == "cancelled", "a batch that was cancelled")
+    assert slow.show("batch", "list", "--state", "cancelled")[0]["id"] == batch
     assert slow.run("batch", "retry-failed", batch).stdout == "0 queued\n"
     done = slow.run("batch", "retry-failed", batch, "--cancelled", "--wait")
     assert done.code == 0, done.stderr

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection
 from starlette.responses import JSONResponse, StreamingResponse
 
 from voicejobs import control, formats, records
@@ -76,7 +75,7 @@ async def create_batch(request: Request, context: Here, caller: Writer, trace_id
             keeper.keep(connection, accepted(record, batch_path(record["id"])))
 
         found = items_of(_items(context, caller, given, body.input_file_id), body.defaults)
-        submit_many(intake, found, body.terms(body.label), within=within)
+        submit_many(intake, found, body.batch_terms(), within=within)
 
     return await once(context, caller, request, await context.run(_digest, data), act)
 
@@ -198,19 +197,8 @@ def _cancel(context: Context, tenant: str, batch_id: str) -> tuple[int, dict[str
     if state not in {BatchState.IN_PROGRESS, BatchState.CANCELLING, BatchState.CANCELLED}:
         raise WrongState(f"The batch {batch_id} is {state}, and cannot be cancelled")
     if state == BatchState.IN_PROGRESS:
-        context.database.run(partial(_mark, batch_id=batch_id))
         cancel(context.database, batch_id)
-        control.settle(context.database)
     return (202 if state == BatchState.IN_PROGRESS else 200), _look(context, tenant, batch_id)
-
-
-def _mark(connection: Connection, batch_id: str) -> None:
-    """Note that a batch is being cancelled: it is `cancelled` when its last job has ended."""
-    connection.execute(
-        update(batches)
-        .where(batches.c.id == batch_id, batches.c.state == BatchState.IN_PROGRESS)
-        .values(state=BatchState.CANCELLING)
-    )
 
 
 @router.post("/{batch_id}/retry-failed", operation_id="retry_batch", status_code=202, responses=responses(404))

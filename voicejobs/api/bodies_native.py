@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -9,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from voicejobs.api.problems import invalid_request
 from voicejobs.errors import BadManifest, BadOption, InvalidRequest
 from voicejobs.intake import MAX_ITEMS, MAX_TEXT_CHARS, Item, Source, Terms, Wish
+from voicejobs.store.states import OnError
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 MAX_LINE_BYTES: Final = 4 << 20
@@ -117,6 +119,17 @@ class BatchIn(_TermsIn):
     input_file_id: Annotated[str, Field(max_length=64)] = ""
     defaults: WishIn = Field(default_factory=WishIn)
     label: Annotated[str, Field(max_length=255)] = ""
+    on_error: Annotated[
+        Literal["continue", "stop"], Field(description="stop: the first job that fails cancels the rest.")
+    ] = "continue"
+    concurrency: Annotated[
+        int | None, Field(ge=1, le=MAX_ITEMS, description="Jobs of the batch that are sent to workers at once.")
+    ] = None
+
+    def batch_terms(self) -> Terms:
+        """Return the terms of the whole as the intake takes them."""
+        terms = self.terms(self.label)
+        return replace(terms, concurrency=self.concurrency, on_error=OnError(self.on_error))
 
 
 def items_of(found: list[ItemIn], defaults: WishIn) -> list[Item]:

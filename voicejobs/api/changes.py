@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from sqlalchemy import select
 
-from voicejobs.errors import NoSuchRecord, VoicejobsError
+from voicejobs.errors import DatabaseUnavailable, NoSuchRecord, VoicejobsError
 from voicejobs.store import events
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Event, Scope
@@ -28,6 +28,8 @@ T = TypeVar("T")
 POLL_S: Final = 0.1
 AFTER_FAULT_S: Final = 1.0
 PAGE_EVENTS: Final = 500
+READY_S: Final = 5.0
+"""How long a new listener waits for the reader to find its place, before the database counts as away."""
 MOST_WAITING: Final = 1_000
 """Events that a listener may leave unread before it is dropped."""
 
@@ -129,6 +131,9 @@ class Changes:
         """Listen to what happens, from a place on, or from now on.
 
         What is read of the rows inside the block is no older than the first event that it gives.
+
+        Raises:
+            DatabaseUnavailable: the database does not answer.
         """
         listener = Listener(Scope(tenant, job_id, batch_id))
         self._listeners.add(listener)
@@ -185,11 +190,19 @@ class Changes:
         return state
 
     async def _started(self) -> None:
-        """Start the reader where none runs, and wait until it knows from where it reads."""
+        """Start the reader where none runs, and wait until it knows from where it reads.
+
+        Raises:
+            DatabaseUnavailable: it cannot find out in time; the reader goes on trying for those who listen already.
+        """
         if self._watcher is None or self._watcher.done():
             self._ready.clear()
             self._watcher = asyncio.create_task(self._watch(), name="changes")
-        await self._ready.wait()
+        try:
+            async with asyncio.timeout(READY_S):
+                await self._ready.wait()
+        except TimeoutError:
+            raise DatabaseUnavailable("The database does not answer: nothing can be followed now") from None
 
     async def _watch(self) -> None:
         """Read events and pass them on, until nobody listens any more; what it cannot survive, no listener does."""

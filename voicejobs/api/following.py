@@ -130,6 +130,7 @@ async def answer(request: Request, context: Context, caller: Caller, topic: Topi
         BadOption: `Last-Event-ID` is no id of an event.
         Expired: what came after it is not kept any more, and there is no snapshot to begin with.
         RateLimited: the key has too many streams.
+        DatabaseUnavailable: nothing can be followed, since the database does not answer.
     """
     last = request.headers.get(LAST_EVENT_ID) or request.query_params.get("after")
     place = await context.run(_place, context.database, topic, last)
@@ -138,8 +139,22 @@ async def answer(request: Request, context: Context, caller: Caller, topic: Topi
         return JSONResponse(body, headers={"Cache-Control": "no-store", "Vary": "Accept"})
     streams, name = _streams(request), caller.key_id or OPEN_NAME
     streams.enter(name, int(caller.limits.get("streams", context.settings.api_streams)))
-    frames = _while_admitted(context, caller, follow(context, topic, place, resumed=last is not None))
-    return EventStream(frames, streams, name, {"Vary": "Accept"})
+    frames = follow(context, topic, place, resumed=last is not None)
+    try:
+        first = await anext(frames)  # the stream listens by now: what keeps it from that has a status of its own
+    except BaseException:
+        streams.leave(name)
+        raise
+    admitted = _while_admitted(context, caller, _from(first, frames))
+    return EventStream(admitted, streams, name, {"Vary": "Accept"})
+
+
+async def _from(first: bytes, frames: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Pass on a frame, and those that come after it."""
+    async with aclosing(frames):
+        yield first
+        async for one in frames:
+            yield one
 
 
 async def _while_admitted(
@@ -209,12 +224,15 @@ async def follow(context: Context, topic: Topic, place: Cursor | None, *, resume
     A reader that is new gets a snapshot, whose id is that of the last event that is in it, and then what follows. One
     that comes back gets what it has missed, and a snapshot without an id where that is not kept any more. While nothing
     happens an empty frame comes each second, at which a stream may be ended.
+
+    Raises:
+        DatabaseUnavailable: before the first frame, since the database does not answer.
     """
-    yield retry_frame()
     scope = topic.scope
     async with context.changes.listen(
         tenant=scope.tenant, job_id=scope.job_id, batch_id=scope.batch_id, after=place
     ) as listener:
+        yield retry_frame()
         story = _Story(context, topic, listener)
         try:
             if place is None or not resumed:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, BinaryIO
 
 from voicejobs.errors import VoicejobsError
@@ -62,7 +63,7 @@ class BadLine:
 def read_lines(file: BinaryIO, endpoint: str, *, most: int, longest_bytes: int) -> Iterator[Line | BadLine]:
     """Yield the requests of a file, and what is wrong with the lines that are none; empty lines are left out.
 
-    Reading ends with the first fatal fault. No more than one line is in memory.
+    Reading ends with the first fatal fault. No more than one line is in memory, and a hash of each custom_id.
 
     Args:
         file: opened for reading bytes.
@@ -70,7 +71,7 @@ def read_lines(file: BinaryIO, endpoint: str, *, most: int, longest_bytes: int) 
         most: lines that a batch may have.
         longest_bytes: bytes that a line may have.
     """
-    seen: dict[str, int] = {}
+    seen: dict[bytes, int] = {}
     count = number = 0
     while data := file.readline(longest_bytes + 1):
         number += 1
@@ -84,7 +85,7 @@ def read_lines(file: BinaryIO, endpoint: str, *, most: int, longest_bytes: int) 
             yield BadLine(number, "too_many_lines", f"A batch may have {most} requests", is_fatal=True)
             return
         found = parse_line(number, data, endpoint)
-        first = seen.setdefault(found.custom_id, number) if found.custom_id else number
+        first = seen.setdefault(_short(found.custom_id), number) if found.custom_id else number
         if first != number:
             yield BadLine(
                 number,
@@ -96,6 +97,11 @@ def read_lines(file: BinaryIO, endpoint: str, *, most: int, longest_bytes: int) 
             )
             return
         yield found
+
+
+def _short(custom_id: str) -> bytes:
+    """Return what stands for a custom_id, which may be long, where very many are compared."""
+    return blake2b(custom_id.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 def parse_line(number: int, data: bytes, endpoint: str) -> Line | BadLine:

@@ -147,12 +147,12 @@ def _status(row: Row[Any], ours: Mapping[str, Any], counts: Mapping[str, int]) -
     """Return OpenAI's word for the state of a batch."""
     stopped = counts.get(JobState.CANCELLED, 0) + counts.get(JobState.CANCELLING, 0)
     if row.finished_at is None:
-        return "cancelling" if stopped else "in_progress"
+        return "cancelling" if stopped or row.state == BatchState.CANCELLING else "in_progress"
     if row.state == BatchState.FAILED:
         return "failed"
     if needs_files(row, ours):
         return "finalizing"
-    if stopped:
+    if stopped or row.state == BatchState.CANCELLED:
         return "cancelled"
     return "expired" if counts.get(JobState.EXPIRED) else "completed"
 

@@ -1,11 +1,10 @@
 """`/v1/batches`: many requests as the lines of a file, and their answers as the lines of another."""
 
 import asyncio
-import base64
-import binascii
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
@@ -13,46 +12,35 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import Connection, Row
 
 from voicejobs import control
-from voicejobs.api import line_batches
+from voicejobs.api import line_batches, line_requests
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, once
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
-from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
+from voicejobs.api.jsonl import BadLine, failed_line, output_line, undone_line
 from voicejobs.api.line_batches import KEY, Order
 from voicejobs.api.openai_answers import answer_document
-from voicejobs.api.openai_calls import (
-    error_of,
-    in_their_words,
-    sound_of,
-    speech_request,
-    transcript_of,
-    transcription_request,
-)
+from voicejobs.api.openai_calls import error_of, sound_of, transcript_of
 from voicejobs.api.openai_files import life_s
-from voicejobs.api.openai_wishes import speech_wish, transcription_wish
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import problem, responses
 from voicejobs.api.shapes import batch_object
 from voicejobs.errors import BadOption, TooLarge, VoicejobsError, WrongState
-from voicejobs.intake import Intake, Item, Source, Taken, Terms, Wish, check_metadata, naming, options_of, submit_many
-from voicejobs.outbound.sources import url_source
+from voicejobs.intake import Intake, Taken, Terms, check_metadata, submit_in_parts, submit_many
 from voicejobs.store import files
 from voicejobs.store.idempotency import Answer
 from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
-from voicejobs.submit import Blob
 from voicejobs.submit import cancel_batch as cancel_rows
 
 router = APIRouter(tags=["openai batches"])
 Reader = Annotated[Caller, allow("jobs:read")]
 Writer = Annotated[Caller, allow("jobs:write")]
-LONGEST_LINE_BYTES: Final = 40_000_000
-"""A line may hold a recording of the size that a call which waits may bring."""
+FILES_WAIT_S: Final = 10.0
+"""Time in which the files of a batch are made while somebody waits; one with very many lines is `finalizing` then."""
 _WINDOW = re.compile(r"(\d{1,3})h")
 _HOUR_S = 3600.0
 _LONGEST_WINDOW_H = 168
-_SOURCES: Final = ("file_id", "url", "input_audio")
 _making: "dict[tuple[int, str], asyncio.Future[None]]" = {}
 """Files of batches that are being made in this process, by loop and batch."""
 
@@ -162,7 +150,9 @@ async def _shown(context: Context, tenant: str, batch_id: str) -> dict[str, Any]
         await context.run(control.settle, context.database)  # the upkeep of a worker would do so a little later
         row, standing = await context.run(look)
     if line_batches.needs_files(row):
-        await asyncio.shield(_files_of(context, tenant, batch_id))
+        making = _files_of(context, tenant, batch_id)
+        if (await asyncio.wait({making}, timeout=FILES_WAIT_S))[0]:
+            making.result()
         _, standing = await context.run(look)
     return batch_object(standing)
 
@@ -213,133 +203,27 @@ def _create(intake: Intake, order: Order, within: Callable[[Connection, str], No
         raise BadOption(f"The file {file.id} is for {file.purpose}, not for a batch", param="input_file_id")
     if file.size_bytes > settings.api_batch_bytes:
         raise TooLarge(f"The file of a batch has at most {settings.api_batch_bytes} bytes", param="input_file_id")
-    items: list[Item] = []
-    bad: list[BadLine] = []
-    reader = _Reader(intake, order.endpoint)
-    with intake.blobs.open_raw(file.sha256) as lines:
-        for line in read_lines(lines, order.endpoint, most=settings.api_batch_lines, longest_bytes=LONGEST_LINE_BYTES):
-            found = line if isinstance(line, BadLine) else reader.item(line)
-            if isinstance(found, Item):
-                items.append(found)
-                continue
-            bad.append(found)
-            if found.is_fatal:
-                break
-    if bad and bad[-1].is_fatal:
-        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad[-1:]), within)
+    checked = line_requests.check(intake, file, order.endpoint)
+    if checked.bad and checked.bad[-1].is_fatal:
+        line_batches.add_failed(intake.database, intake.tenant, replace(order, bad=checked.bad[-1:]), within)
         return
-    if not items:
+    if not checked.requests:
         none = BadLine(1, "empty_file", "The file holds no request")
-        line_batches.add_failed(intake.database, intake.tenant, _with(order, bad or [none]), within)
+        line_batches.add_failed(intake.database, intake.tenant, replace(order, bad=checked.bad or [none]), within)
         return
-    order = _with(order, bad)
+    order = replace(order, bad=checked.bad)
     terms = Terms(expires_after_s=order.window_s, label=file.name, metadata=order.metadata)
+    parts = line_requests.parts(intake, file, order.endpoint, checked.requests)
+    request = {KEY: order.to_json()}
+    if checked.requests > line_requests.LINES_AT_ONCE:
+        submit_in_parts(intake, parts, terms, request=request, within=within)
+        return
 
     def finish(connection: Connection, taken: Taken) -> None:
         within(connection, taken.batch_id)
 
-    submit_many(intake, items, terms, request={KEY: order.to_json()}, within=finish)
-
-
-def _with(order: Order, bad: list[BadLine]) -> Order:
-    """Return an order with the lines that are no requests."""
-    return Order(
-        order.endpoint,
-        order.input_file_id,
-        order.completion_window,
-        order.window_s,
-        order.metadata,
-        order.output_life_s,
-        bad,
-    )
-
-
-class _Reader:
-    """Read what lines ask for; what many lines have in common is looked at once."""
-
-    def __init__(self, intake: Intake, endpoint: str) -> None:
-        self._intake = intake
-        self._endpoint = endpoint
-        self._files: set[str] = set()
-        self._wishes: set[str] = set()
-
-    def item(self, line: Line) -> Item | BadLine:
-        """Return what a line asks for, all of it checked, or what is wrong with it."""
-        try:
-            with in_their_words():
-                item = self._spoken(line) if self._endpoint == SPEECH else self._heard(line)
-                self._check(item.wish)
-        except VoicejobsError as error:
-            return BadLine.of(line, error)
-        return item
-
-    def _check(self, wish: Wish) -> None:
-        """Refuse a wish that cannot be."""
-        key = repr((wish.task, wish.engine, wish.model, sorted(wish.options.items()), wish.formats))
-        if key not in self._wishes:
-            options_of(self._intake.settings, wish)
-            self._wishes.add(key)
-
-    def _spoken(self, line: Line) -> Item:
-        """Return the item of a text that is to be spoken."""
-        settings = self._intake.settings
-        wish = speech_wish(line.body, settings.api_speech_chars)
-        if wish.stream:
-            raise BadOption("stream_format sse makes no sense in a batch", param="stream_format")
-        _, wanted = speech_request(settings, wish)
-        return Item(wanted, Source(text=wish.text, name=line.custom_id), {KEY: {"custom_id": line.custom_id}})
-
-    def _heard(self, line: Line) -> Item:
-        """Return the item of a recording that is to be heard."""
-        given = [name for name in _SOURCES if line.body.get(name) is not None]
-        if len(given) != 1:
-            raise BadOption(
-                "The body must have one of file_id, url and input_audio", param=given[0] if given else "file_id"
-            )
-        fields = {name: value for name, value in line.body.items() if name not in _SOURCES}
-        wish = transcription_wish(fields, "translate" if self._endpoint == TRANSLATIONS else "transcribe")
-        if wish.stream:
-            raise BadOption("stream makes no sense in a batch", param="stream")
-        _, wanted = transcription_request(self._intake.settings, wish)
-        source = self._source(given[0], line.body[given[0]])
-        return Item(wanted, source, {KEY: {"custom_id": line.custom_id, **wish.to_json()}})
-
-    def _source(self, kind: str, value: Any) -> Source:
-        """Return the recording of a line.
-
-        Raises:
-            BadOption, NoSuchRecord, AddressRefused: it names none that is there, or in a way that is not allowed here.
-        """
-        if kind == "input_audio":
-            return _inline_source(self._intake, value)
-        if not isinstance(value, str) or not value:
-            raise BadOption(f"{kind} is no text", param=kind)
-        with naming(kind):
-            if kind == "url":
-                url_source(self._intake.settings, value)
-                return Source(url=value)
-            if value not in self._files:
-                files.get_file(self._intake.database, self._intake.tenant, value)
-                self._files.add(value)
-        return Source(file_id=value)
-
-
-def _inline_source(intake: Intake, value: Any) -> Source:
-    """Return a recording that stands in the line itself, as base64.
-
-    Raises:
-        BadOption: it does not.
-    """
-    data = value.get("data") if isinstance(value, Mapping) else None
-    if not isinstance(data, str) or not isinstance(value.get("format", ""), str):
-        raise BadOption("input_audio is no object with data and format", param="input_audio")
-    try:
-        decoded = base64.b64decode(data, validate=True)
-    except (binascii.Error, ValueError):
-        raise BadOption("input_audio.data is no base64", param="input_audio.data") from None
-    stored = intake.blobs.put_stream([decoded], limit_bytes=intake.settings.api_sync_upload_bytes, taken_in=True)
-    ending = "".join(letter for letter in value.get("format", "")[:8] if letter.isalnum())
-    return Source(blob=Blob(stored.sha256, stored.size_bytes), name=f"input.{ending}" if ending else "input")
+    items = [item for part in parts for item in part]
+    submit_many(intake, items, terms, request=request, within=finish)
 
 
 def _line_of(context: Context, row: Row[Any]) -> tuple[bytes, bool]:

@@ -61,7 +61,7 @@ class Completion(BaseModel):
 
 @router.post("/v1/uploads", operation_id="create_upload", responses=responses(400, 413, 415))
 async def create_upload(wanted: NewUpload, context: Here, caller: Writer) -> dict[str, Any]:
-    """Begin an upload of up to 8 GiB; it must be complete within an hour."""
+    """Begin an upload of up to 8 GiB; each part gives it another hour, told by `expires_at`, for seven days at most."""
     life = None if wanted.expires_after is None else wanted.expires_after.model_dump()
     new = new_file(wanted.filename, wanted.purpose, wanted.mime_type, life)
     made = await context.run(files.create_upload, context.database, caller.tenant, new, size_bytes=wanted.bytes)

@@ -199,7 +199,7 @@ def _configuration(options: ApiOptions, context: Context, *, loopback: bool) -> 
     config = uvicorn.Config(
         create_app(context, loopback=loopback),
         loop="auto",
-        http=type("Protocol", (Guarded,), {"header_wait_s": context.settings.api_header_wait_s}),
+        http=guarded(context.settings.api_header_wait_s, context.settings.api_send_wait_s),
         ws="auto",
         ws_max_size=LARGEST_SOCKET_MESSAGE_BYTES,
         log_config=None,
@@ -278,14 +278,21 @@ class Server(uvicorn.Server):
         yield
 
 
+def guarded(header_wait_s: float, send_wait_s: float) -> type["Guarded"]:
+    """Return the protocol of connections with its bounds in seconds; 0 for none."""
+    return type("Protocol", (Guarded,), {"header_wait_s": header_wait_s, "send_wait_s": send_wait_s})
+
+
 class Guarded(H11Protocol):
-    """Close connections that do not say in time what they want, and those that are too many.
+    """Close connections that do not say in time what they want, that take nothing of their answer, or are too many.
 
     h11 rather than httptools: it bounds the headers, and is strict about what a request is.
     """
 
     header_wait_s: float = 0.0
+    send_wait_s: float = 0.0
     _waiting: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _before: Any = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
@@ -305,9 +312,34 @@ class Guarded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no longer."""
-        if self._waiting is not None:
-            self._waiting.cancel()
+        for timer in (self._waiting, self._stuck):
+            if timer is not None:
+                timer.cancel()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """Send no more for now, since the caller takes less than there is; look after a while whether it takes any."""
+        super().pause_writing()
+        if self.send_wait_s and self._stuck is None:
+            left = self.transport.get_write_buffer_size()
+            self._stuck = self.loop.call_later(self.send_wait_s, self._look_again, left)
+
+    def resume_writing(self) -> None:
+        """Send on."""
+        super().resume_writing()
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
+
+    def _look_again(self, before: int) -> None:
+        """Close the connection where no byte has gone since: to close it in order would wait for the caller again."""
+        self._stuck = None
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._stuck = self.loop.call_later(self.send_wait_s, self._look_again, left)
+        else:
+            _logger.info("nobody takes the answer", extra={"left_bytes": left})
+            self.transport.abort()
 
     def _wait(self) -> None:
         """Look after a while whether a request has come."""

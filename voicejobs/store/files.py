@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import md5
 from typing import Any, BinaryIO
 
-from sqlalchemy import Connection, RowMapping, Table, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, Table, and_, case, delete, exists, func, insert, or_, select, update
 
 from voicejobs.errors import BadOption, DatabaseUnavailable, NoSuchRecord, NotFound, TooLarge, WrongState
 from voicejobs.store.blobs import BlobStore, BlobWriter, Stored
@@ -24,6 +24,9 @@ MAX_PART_BYTES = 64_000_000 + 4 * 1024 * 1024
 MAX_UPLOAD_BYTES = 8 * 1024**3
 MAX_PARTS = 10_000
 UPLOAD_LIFE_S = 3600.0
+"""Time in which an upload must be complete, or a further part of it be there: each gives it as much again."""
+LONGEST_UPLOAD_S = 7 * 86_400.0
+"""Time after which no part prolongs it any more: what nobody completes is not kept for ever."""
 MOST_AT_ONCE = 200
 
 PENDING, COMPLETED, CANCELLED, EXPIRED = "pending", "completed", "cancelled", "expired"
@@ -154,7 +157,7 @@ def delete_file(database: Database, tenant: str, file_id: str) -> None:
 def create_upload(
     database: Database, tenant: str, new: NewFile, *, size_bytes: int, life_s: float = UPLOAD_LIFE_S
 ) -> Upload:
-    """Begin an upload of `size_bytes` in parts, which must be complete within `life_s` seconds.
+    """Begin an upload of `size_bytes` in parts, the first of which must be there within `life_s` seconds.
 
     Raises:
         BadOption, TooLarge: the size is none, or more than an upload may have.
@@ -370,6 +373,7 @@ def _insert_part(connection: Connection, upload: Upload, part_id: str, stored: S
             f"The upload {upload.id} has {number} parts with {int(total)} bytes, and is to have {upload.size_bytes}",
             hint="List its parts, and complete it with those that it needs.",
         )
+    _prolong(connection, upload.id)
     statement = (
         insert(upload_parts)
         .values(
@@ -382,6 +386,15 @@ def _insert_part(connection: Connection, upload: Upload, part_id: str, stored: S
         .returning(*upload_parts.c)
     )
     return Part(**connection.execute(statement).mappings().one())
+
+
+def _prolong(connection: Connection, upload_id: str) -> None:
+    """Give an upload that is held time for its next part: a large file on a slow line takes many hours."""
+    until, most = now_s() + UPLOAD_LIFE_S, uploads.c.created_at + LONGEST_UPLOAD_S
+    wanted = case((until < most, until), else_=most)
+    connection.execute(
+        update(uploads).where(uploads.c.id == upload_id, uploads.c.expires_at < wanted).values(expires_at=wanted)
+    )
 
 
 def _chosen(parts: Sequence[Part], part_ids: Sequence[str], upload: Upload) -> list[Part]:

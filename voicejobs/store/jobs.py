@@ -14,10 +14,12 @@ from voicejobs.store.ids import new_id
 from voicejobs.store.leases import dump
 from voicejobs.store.locks import lock_in_order
 from voicejobs.store.schema import CANCELLING, UNSENT, artifacts, batches, jobs, results, step_runs
-from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, StepState
+from voicejobs.store.states import LIVE_JOB, OPEN_STEP, STARTABLE_JOB, BatchState, JobState, OnError, StepState
 
 DEFAULT_TENANT = "default"
 DEFAULT_PRIORITY = 100
+DRAFT = "draft"
+"""Kind of a batch that gets its jobs in several transactions: nobody is shown it, and none of its jobs is sent."""
 UNSEALED_S = 86_400.0
 COPY_FROM_JOBS = 50
 """From so many jobs on, COPY is quicker than insertion."""
@@ -129,7 +131,10 @@ _INSERT_OR_RETURN = {"sqlite": _or_return(sqlite), "postgresql": _or_return(post
 
 @dataclass(frozen=True, slots=True)
 class NewBatch:
-    """Describe a batch to insert; see `schema.batches`. `kind` is `batch`, or `single` for that of one job alone."""
+    """Describe a batch to insert; see `schema.batches`. `kind` is `batch`, or `single` for that of one job alone.
+
+    No more than `concurrency` of its jobs are out at once; None for as many as there is room for.
+    """
 
     lane: str
     label: str
@@ -138,6 +143,8 @@ class NewBatch:
     kind: str = "batch"
     watched: bool = False
     request: Mapping[str, Any] | None = None
+    concurrency: int | None = None
+    on_error: OnError = OnError.CONTINUE
 
 
 def insert_batch(connection: Connection, new: NewBatch) -> str:
@@ -148,12 +155,14 @@ def insert_batch(connection: Connection, new: NewBatch) -> str:
             id=batch_id,
             tenant=new.tenant,
             lane=new.lane,
-            state=BatchState.IN_PROGRESS,
+            state=BatchState.VALIDATING if new.kind == DRAFT else BatchState.IN_PROGRESS,
             label=new.label,
             options=dump(new.options),
             kind=new.kind,
             watched=int(new.watched),
             request=None if new.request is None else dump(new.request),
+            concurrency=new.concurrency,
+            on_error=new.on_error,
             created_at=now_s(),
         )
     )
@@ -363,6 +372,19 @@ _SKIP_REST_OF_LIVE = _SKIP_REST.where(
 )
 
 
+_others = jobs.alias("others")
+_STOP_BATCH = (
+    update(batches)
+    .where(
+        batches.c.id == select(jobs.c.batch_id).where(jobs.c.id == bindparam("b_id")).scalar_subquery(),
+        batches.c.on_error == OnError.STOP,
+        batches.c.state == BatchState.IN_PROGRESS,
+        select(literal(1)).where(_others.c.batch_id == batches.c.id, _others.c.finished_at.is_(None)).exists(),
+    )
+    .values(state=BatchState.CANCELLING)
+)
+
+
 def finish_job(
     connection: Connection,
     job_id: str,
@@ -372,7 +394,11 @@ def finish_job(
     outputs: Sequence[Mapping[str, Any]] | None = None,
     audio_s: float | None = None,
 ) -> bool:
-    """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before."""
+    """Bring a live job to a final state; what it has not run is skipped. Return False where it had ended before.
+
+    One that fails stops its batch where that was asked for: none of its jobs is sent any more, and the upkeep cancels
+    them.
+    """
     rest = StepState.CANCELLED if state is JobState.CANCELLED else StepState.SKIPPED
     if state is not JobState.SUCCEEDED:
         # Step runs first, then the job, as in `cancel_jobs`: whoever cancels it at this moment waits, and we do not.
@@ -391,6 +417,8 @@ def finish_job(
     if changed and state is not JobState.SUCCEEDED:
         # A commit that was under way has let the row of the job go only now, and may have queued further step runs.
         connection.execute(_SKIP_REST, {"b_id": job_id, "b_state": rest})
+    if changed and state is JobState.FAILED:
+        connection.execute(_STOP_BATCH, {"b_id": job_id})
     return bool(changed)
 
 
@@ -532,6 +560,28 @@ def cancel_jobs(connection: Connection, *, batch_id: str | None = None, job_id: 
         )
     ).rowcount
     return int(changed)
+
+
+def cancel_rest(connection: Connection, job_id: str = "") -> int:
+    """Cancel the jobs of batches that a failed job has stopped, or of that of one job; return how many."""
+    live = select(literal(1)).where(jobs.c.batch_id == batches.c.id, jobs.c.state.in_(STARTABLE_JOB)).exists()
+    stopping = select(batches.c.id).where(
+        batches.c.finished_at.is_(None), batches.c.state == BatchState.CANCELLING, live
+    )
+    if job_id:
+        mine = select(_others.c.batch_id).where(_others.c.id == job_id).scalar_subquery()
+        stopping = stopping.where(batches.c.id == mine)
+    found = list(connection.execute(stopping.order_by(batches.c.id)).scalars())
+    return sum(cancel_jobs(connection, batch_id=batch_id) for batch_id in found)
+
+
+def mark_cancelling(connection: Connection, batch_id: str) -> None:
+    """Note that a batch is being cancelled, and takes no more jobs: it is `cancelled` when its last job has ended."""
+    connection.execute(
+        update(batches)
+        .where(batches.c.id == batch_id, batches.c.finished_at.is_(None))
+        .values(state=BatchState.CANCELLING, sealed_at=func.coalesce(batches.c.sealed_at, now_s()))
+    )
 
 
 def end_cancelled(connection: Connection) -> int:

@@ -7,10 +7,11 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, insert, literal, or_, select, text, update
 
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.jobs import DRAFT
 from voicejobs.store.locks import lock_in_order
 from voicejobs.store.owners import Owner
 from voicejobs.store.schema import RUNNING, SENT, UNSENT, attempts, batches, jobs, qualified, step_runs
-from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, StepState
+from voicejobs.store.states import FINAL_JOB, LIVE_JOB, STARTABLE_JOB, BatchState, StepState
 
 DEATHS_BEFORE_ISOLATION = 3
 """Workers that may die under a job before it runs alone."""
@@ -28,7 +29,8 @@ _RUNNING = text(qualified("step_runs", RUNNING))
 class OpenBatch:
     """Name an unfinished batch and its tenant, how many of its jobs are out, and whether one must run alone.
 
-    `priority` is the least of its jobs that wait; None where none does.
+    `priority` is the least of its jobs that wait; None where none does, or none may go: the batch is being cancelled,
+    or has `concurrency` jobs out.
     """
 
     id: str
@@ -37,6 +39,7 @@ class OpenBatch:
     in_flight: int
     has_isolated: bool
     priority: int | None = None
+    concurrency: int | None = None
 
 
 def lock_dispatch(connection: Connection, database: Database) -> bool:
@@ -60,6 +63,8 @@ _OPEN_BATCHES = (
         batches.c.id,
         batches.c.tenant,
         batches.c.lane,
+        batches.c.state,
+        batches.c.concurrency,
         func.count(jobs.c.id).label("in_flight"),
         func.coalesce(func.max(jobs.c.deaths), 0).label("deaths"),
         select(func.min(_waiting.c.priority))
@@ -68,8 +73,8 @@ _OPEN_BATCHES = (
         .label("priority"),
     )
     .outerjoin(jobs, and_(jobs.c.batch_id == batches.c.id, _SENT))
-    .where(batches.c.finished_at.is_(None))
-    .group_by(batches.c.id, batches.c.tenant, batches.c.lane)
+    .where(batches.c.finished_at.is_(None), batches.c.kind != DRAFT)
+    .group_by(batches.c.id, batches.c.tenant, batches.c.lane, batches.c.state, batches.c.concurrency)
     .order_by(func.count(jobs.c.id), batches.c.id)
 )
 
@@ -77,9 +82,23 @@ _OPEN_BATCHES = (
 def open_batches(connection: Connection) -> list[OpenBatch]:
     """Return the unfinished batches of all lanes, those with the fewest jobs in flight first."""
     return [
-        OpenBatch(row.id, row.tenant, row.lane, row.in_flight, row.deaths >= DEATHS_BEFORE_ISOLATION, row.priority)
+        OpenBatch(
+            row.id,
+            row.tenant,
+            row.lane,
+            row.in_flight,
+            row.deaths >= DEATHS_BEFORE_ISOLATION,
+            row.priority if _may_go_on(row) else None,
+            row.concurrency,
+        )
         for row in connection.execute(_OPEN_BATCHES)
     ]
+
+
+def _may_go_on(row: Any) -> bool:
+    """Tell whether a further job of a batch may go."""
+    has_room = row.concurrency is None or row.in_flight < row.concurrency
+    return bool(has_room and row.state != BatchState.CANCELLING)
 
 
 def unsent(connection: Connection, batch_id: str, limit: int) -> list[Any]:

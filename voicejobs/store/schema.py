@@ -69,6 +69,9 @@ batches = Table(
     # Whether changes of its state are written to `events`, and what the request for it said beyond all that (JSON).
     Column("watched", Integer, nullable=False, server_default="0"),
     Column("request", Text),
+    # Jobs that may be out at once, NULL for as many as the window has, and what a failed job does to the others.
+    Column("concurrency", Integer),
+    Column("on_error", String(16), nullable=False, server_default="continue"),
     Index(
         "ix_batches_open",
         "lane",

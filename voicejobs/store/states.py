@@ -28,14 +28,22 @@ class StepState(StrEnum):
 
 
 class BatchState(StrEnum):
-    """OpenAI's words; `completed` may hold failed jobs."""
+    """OpenAI's words; `completed` may hold failed jobs, and one that is `validating` still gets its jobs."""
 
+    VALIDATING = "validating"
     IN_PROGRESS = "in_progress"
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLING = "cancelling"
     CANCELLED = "cancelled"
     EXPIRED = "expired"
+
+
+class OnError(StrEnum):
+    """What becomes of a batch when one of its jobs fails: `stop` cancels the rest."""
+
+    CONTINUE = "continue"
+    STOP = "stop"
 
 
 LIVE_JOB = (JobState.QUEUED, JobState.RUNNING, JobState.CANCELLING)

@@ -30,7 +30,7 @@ from voicejobs.errors import (
 from voicejobs.pipelines.pipeline import pipeline
 from voicejobs.steps.registry import step
 from voicejobs.store import commits, leases
-from voicejobs.store.jobs import NewStepRun, finish_job, note_audio, send_again
+from voicejobs.store.jobs import NewStepRun, cancel_rest, finish_job, note_audio, send_again
 from voicejobs.store.leases import Claimer, Ending, Lease
 from voicejobs.store.retry import begin_anew
 from voicejobs.store.states import JobState, StepState
@@ -305,6 +305,8 @@ def _failed(runtime: Runtime, lease: Lease, error: VoicejobsError) -> None:
 
     try:
         runtime.database.run(end)
+        if final:  # the rest of its batch, where that was to stop: not together with the job itself, whose row is held
+            runtime.database.run(lambda connection: cancel_rest(connection, lease.job_id))
     except VoicejobsError as lost:
         logger.warning("could not record the failure", extra={"error": lost.message})
         _owe(runtime, lease, lost)

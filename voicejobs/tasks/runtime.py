@@ -20,7 +20,7 @@ from voicejobs.hosting.specs import VAD_SPEC, Seat
 from voicejobs.memory import MemoryGuard
 from voicejobs.messages import QUEUE_CLASSES, queue_name
 from voicejobs.settings import Settings
-from voicejobs.store import files, migrate
+from voicejobs.store import drafts, files, migrate
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
@@ -228,8 +228,9 @@ class Runtime:
         put_report(self.database, Report(self.owner, host, self.place.device, 0.0, told))
 
     def _end_uploads(self) -> None:
-        """Remove the parts of uploads that were not completed in time."""
+        """Remove the parts of uploads that were not completed in time, and batches that were never whole."""
         files.expire(self.database, self.blobs)
+        drafts.expire(self.database)
 
     def _begin(self) -> None:
         """Free what dead workers of this machine held, before anything else."""

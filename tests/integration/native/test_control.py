@@ -73,6 +73,27 @@ def test_batches_are_cancelled_whole(waiting: httpx.Client, body: dict[str, Any]
     assert "batch.cancelling" in kinds
 
 
+@pytest.mark.parametrize("surface", ["/api/v1", "/v1"])
+def test_a_batch_is_cancelled_the_same_on_both_surfaces(
+    waiting: httpx.Client, body: dict[str, Any], surface: str
+) -> None:
+    """Whichever way it was cancelled, both surfaces say `cancelled`."""
+    batch = waiting.post("/api/v1/batches", json={"items": [body] * 2}).json()["id"]
+    assert waiting.post(f"{surface}/batches/{batch}/cancel").status_code < 300
+    assert [waiting.get(f"{one}/batches/{batch}").json()["status"] for one in ("/api/v1", "/v1")] == ["cancelled"] * 2
+
+
+def test_a_batch_keeps_the_terms_that_it_came_with(waiting: httpx.Client, body: dict[str, Any]) -> None:
+    """How many of its jobs may be out, and what a failure does, are told; what is no such term is refused."""
+    given = {"items": [body], "on_error": "stop", "concurrency": 3}
+    batch = waiting.post("/api/v1/batches", json=given).json()
+    assert {name: batch[name] for name in ("on_error", "concurrency")} == {"on_error": "stop", "concurrency": 3}
+    plain = waiting.post("/api/v1/batches", json={"items": [body]}).json()
+    assert (plain["on_error"], plain["concurrency"]) == ("continue", None)
+    for wrong in ({"on_error": "pause"}, {"concurrency": 0}):
+        assert waiting.post("/api/v1/batches", json={**given, **wrong}).status_code == 422
+
+
 def test_a_manifest_makes_a_batch(waiting: httpx.Client, file_id: str) -> None:
     """Lines of an uploaded file are items, each with options of its own; a wrong line is named, and nothing is made."""
     lines = [{"source": {"file_id": file_id}}, {"source": {"file_id": file_id}, "options": {"language": "de"}}]

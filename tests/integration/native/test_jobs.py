@@ -222,3 +222,14 @@ def test_the_example_of_the_documentation_runs(stack: ApiServer, tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert "-->" in (tmp_path / "talk.srt").read_text()
     assert "event: end" in (tmp_path / "events.txt").read_text()
+
+
+def test_a_batch_stops_with_its_first_failure(working: httpx.Client, recording: bytes) -> None:
+    """With on_error=stop the rest is cancelled once a job has failed, and the batch with it."""
+    noise = upload(working, bytes(len(recording) + 1), "noise.flac")  # the largest goes first
+    items = [{"source": {"file_id": name}} for name in (upload(working, recording), noise, upload(working, recording))]
+    body = {"items": items, "defaults": FAKE, "force": True, "on_error": "stop", "concurrency": 1}
+    path = working.post("/api/v1/batches", json=body).headers["location"]
+    record = wait_end(working, path)
+    counts = {name: record["request_counts"][name] for name in ("failed", "cancelled", "completed")}
+    assert (record["status"], counts) == ("cancelled", {"failed": 1, "cancelled": 2, "completed": 0})

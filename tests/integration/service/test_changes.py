@@ -2,16 +2,25 @@
 
 import asyncio
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from fastapi import Request
 
 from tests import rows
 from tests.rows import opened
 from voicejobs.api import changes as module
+from voicejobs.api import following
 from voicejobs.api.changes import Changes, Dropped
+from voicejobs.api.following import Topic
+from voicejobs.api.problems import problem_headers, status_of
+from voicejobs.api.sse import Streams
+from voicejobs.errors import DatabaseUnavailable
 from voicejobs.store import jobs as store
 from voicejobs.store.database import Database
-from voicejobs.store.events import Cursor, Event
+from voicejobs.store.events import Cursor, Event, Scope
 from voicejobs.store.states import JobState
 
 
@@ -64,6 +73,37 @@ def test_a_waiter_learns_of_the_end(database: Database) -> None:
         await asyncio.sleep(2 * module.POLL_S)
         assert changes.listening == 0
         assert changes._watcher is None
+        await changes.close()
+
+    asyncio.run(main())
+
+
+def test_who_comes_while_the_database_is_away_is_told_so(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new listener does not wait for ever: 503 says when to come back, and nothing of it stays."""
+
+    async def main() -> None:
+        changes = Changes(database)
+        streams = Streams()
+        fault = DatabaseUnavailable("It is away")
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "READY_S", 0.2)
+            patch.setattr(changes, "_newest", Mock(side_effect=fault))
+            with pytest.raises(DatabaseUnavailable) as caught:
+                await changes.wait_for_end("job_1", 30.0)
+            context: Any = SimpleNamespace(
+                changes=changes, database=database, run=asyncio.to_thread, settings=SimpleNamespace(api_streams=1)
+            )
+            caller: Any = SimpleNamespace(key_id="key_1", limits={"streams": 1}, tenant="default")
+            app = SimpleNamespace(state=SimpleNamespace(streams=streams))
+            scope = {"type": "http", "headers": [(b"accept", b"text/event-stream")], "query_string": b"", "app": app}
+            with pytest.raises(DatabaseUnavailable):
+                await following.answer(Request(scope), context, caller, Topic(Scope("default")))
+        assert problem_headers(caught.value)["Retry-After"]
+        assert status_of(caught.value) == 503
+        assert (streams.total, changes.listening) == (0, 0)
+        _, (job_id,) = await asyncio.to_thread(add, database)
+        await asyncio.to_thread(end, database, job_id)
+        assert await changes.wait_for_end(job_id, 5.0) == "succeeded"
         await changes.close()
 
     asyncio.run(main())

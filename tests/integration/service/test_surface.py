@@ -42,6 +42,7 @@ def strict(valkey: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         "api_hosts": "voice.example.org",
         "api_origins": "https://app.example.org",
         "api_hsts_s": 3600,
+        "api_tenant_jobs": 2,
     }
     with ApiServer(tmp_path_factory.mktemp("strict"), valkey.broker_url(13), **settings) as server:
         server.first_key = server.key()
@@ -345,6 +346,23 @@ def test_a_key_has_so_many_requests_at_once(strict: ApiServer) -> None:
             connection.close()
         time.sleep(0.2)
         assert client.get("/api/v1/limits").json()["requests"]["running"] == 1
+
+
+def test_a_tenant_has_so_many_jobs_in_the_queue(strict: ApiServer) -> None:
+    """The job beyond the quota of a tenant is refused with 429 and leaves no row; other tenants notice nothing."""
+    wish = {"pipeline": "speak", "engine": "fake_voice", "source": {"text": "One more."}}
+    with strict.client(strict.key("full")) as client:
+        statuses = [client.post("/api/v1/jobs", json=wish).status_code for _ in range(2)]
+        refused = client.post("/api/v1/jobs", json=wish)
+        assert [*statuses, refused.status_code] == [202, 202, 429], refused.text
+        assert refused.json()["code"] == "quota_reached"
+        assert 1 <= int(refused.headers["retry-after"]) <= 120
+        assert client.get("/api/v1/limits").json()["queue"] == {
+            "jobs": 2, "audio_s": 0.0, "jobs_now": 2, "audio_s_now": 0.0,
+        }  # fmt: skip
+        assert len(client.get("/api/v1/jobs").json()["data"]) == 2
+    with strict.client(strict.key("empty")) as other:
+        assert other.post("/api/v1/jobs", json=wish).status_code == 202
 
 
 def test_a_public_address_is_not_served_by_accident(valkey: Valkey, tmp_path: Path) -> None:

@@ -99,6 +99,7 @@ class Machine(RuleBasedStateMachine):
         self.database = world.database
         self.held: list[Held] = []
         self.batch_ids: list[str] = []
+        self.cancelled: set[str] = set()
         self.generation = 0
         self.action = ""
         world.given_ids = 0
@@ -169,6 +170,7 @@ class Machine(RuleBasedStateMachine):
         job = self.pick_job(number, LIVE_JOB)
         if whole_batch:
             cancel_batch(self.database, job.batch_id)
+            self.cancelled.add(job.batch_id)
         else:
             assert control.cancel_jobs(self.database, [job.id]) == ([] if job.state == "cancelling" else [job.id])
 
@@ -186,6 +188,7 @@ class Machine(RuleBasedStateMachine):
         assert not done.refused
         for job_id in done.queued:
             self.before.begin_again(job_id)
+            self.cancelled.discard(self.before.jobs[job_id].batch_id)
 
     @precondition(lambda self: len(self.before.jobs) == MOST_JOBS)
     @rule(keep_failed=st.booleans())
@@ -392,7 +395,8 @@ class Machine(RuleBasedStateMachine):
         else:
             states = {job.id: (job.state, self.before.states_of(job.id)) for job in self.before.jobs.values()}
             raise AssertionError(f"stuck: {states}")
-        assert {one.state for one in self.before.batches.values()} == {BatchState.COMPLETED}
+        for one in self.before.batches.values():
+            assert one.state == (BatchState.CANCELLED if one.id in self.cancelled else BatchState.COMPLETED)
         assert not any(step.state == "running" for step in self.before.steps.values())
 
     def run_round(self) -> None:

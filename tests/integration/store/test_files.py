@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 import pytest
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from voicejobs.errors import BadOption, DatabaseUnavailable, DiskFull, NoSuchRecord, NotFound, TooLarge, WrongState
 from voicejobs.store import files
@@ -133,6 +133,24 @@ def test_files_are_listed_page_by_page(database: Database, blobs: BlobStore) -> 
         files.get_file(database, "a", batch.id)
     assert files.expire(database, blobs) == 5
     assert files.get_file(database, "a", ids[0]).expires_at is None
+
+
+def test_each_part_gives_an_upload_time_for_the_next(database: Database, blobs: BlobStore) -> None:
+    """A part makes an upload last an hour from then on, which it tells; for seven days from its beginning at most."""
+    upload = begun(database, 10)
+
+    def left_s(**times: Any) -> float:
+        """Set times of the upload, send a part, and return how many seconds from now it lasts."""
+        with database.begin() as connection:
+            connection.execute(update(uploads_table).where(uploads_table.c.id == upload.id).values(**times))
+        files.add_part(database, blobs, files.get_upload(database, "a", upload.id), [b"12"])
+        with database.read() as connection:
+            now: float = connection.execute(select(now_s())).scalar_one()
+        return files.get_upload(database, "a", upload.id).expires_at - now
+
+    assert 3500 < left_s(expires_at=now_s() + 600) <= 3600
+    assert left_s(expires_at=now_s() + 7200) > 7000
+    assert 500 < left_s(created_at=now_s() - files.LONGEST_UPLOAD_S + 600, expires_at=now_s() + 60) <= 600
 
 
 def test_parts_become_a_file_in_the_order_of_their_ids(database: Database, blobs: BlobStore) -> None:
