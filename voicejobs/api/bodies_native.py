@@ -6,12 +6,15 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from voicejobs import piecewise
 from voicejobs.api.problems import invalid_request
 from voicejobs.errors import BadManifest, BadOption, InvalidRequest
 from voicejobs.intake import MAX_ITEMS, MAX_TEXT_CHARS, Item, Source, Terms, Wish
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 MAX_LINE_BYTES: Final = 4 << 20
+MOST_VALUES: Final = 10_000
+"""What lists and objects of one request may hold together, the items of a batch counted each for itself."""
 
 M = TypeVar("M", bound=BaseModel)
 Name = Annotated[str, Field(max_length=200)]
@@ -154,13 +157,13 @@ def parse(model: type[M], data: bytes | str) -> M:
 
 
 def parse_batch(data: bytes) -> tuple[BatchIn, list[ItemIn]]:
-    """Read the body of a batch, item by item: to check ten thousand at once would hold up all other requests.
+    """Read the body of a batch, item by item: to read or check ten thousand at once would hold up all other requests.
 
     Raises:
         InvalidRequest: it is no JSON, or does not fit its schema.
     """
     try:
-        whole = json.loads(data)
+        whole = piecewise.loads(data)
     except (ValueError, RecursionError):
         raise InvalidRequest("The body is no JSON") from None
     items = whole.pop("items", []) if isinstance(whole, dict) else []
@@ -171,11 +174,13 @@ def parse_batch(data: bytes) -> tuple[BatchIn, list[ItemIn]]:
 
 
 def _checked(model: type[M], value: Any, *place: str | int) -> M:
-    """Return a value as a model.
+    """Return a value as a model; one with very many values is not looked at, since that takes one long call.
 
     Raises:
         InvalidRequest: it does not fit.
     """
+    if piecewise.has_more_values(value, MOST_VALUES):
+        raise invalid_request([{"loc": ("body", *place), "msg": f"has more than {MOST_VALUES} values", "type": "size"}])
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -1,9 +1,9 @@
-"""Keep threads from holding up the event loop: while one of them runs Python, or Python collects, the loop stands still.
+"""Keep threads from holding up the event loop: it stands still while one runs Python, or Python collects.
 
 Three things last long without a pause. Python lets a thread run for 5 ms before another gets its turn, and a request
-waits for several turns: here they are shorter. Python's collector looks at all objects that a large request has made so
-far, time and again: here it looks at few at once, and at all of them when there are few. And a call into C lasts as long
-as it lasts: what reads or writes large JSON does so in pieces (`voicejobs.pieces_of_json`).
+waits for several turns: here they are shorter. Python's collector looks at all that a large request has made so far,
+time and again: here it looks at few objects at once, and at all of them when they are few. And a call into C lasts as
+long as it lasts: large JSON is read in pieces (`voicejobs.piecewise`).
 """
 
 import asyncio
