@@ -1,4 +1,4 @@
-"""Read JSON piece by piece: `json.loads` of a large document is one call, during which no other thread runs.
+"""Read and write large texts piece by piece: `json.loads` is one call, during which no other thread runs.
 
 What comes out is what `json.loads` makes of it. Containers that are long are gone through here, and what is short is
 left to the reader of the standard library, so that it takes little longer.
@@ -6,12 +6,15 @@ left to the reader of the standard library, so that it takes little longer.
 
 import json
 from codecs import getincrementaldecoder
+from collections.abc import Iterable
+from itertools import islice
 from json import JSONDecodeError
 from re import compile as pattern
 from typing import Any, Final
 
 PIECE_CHARS: Final = 16_384
 """What is read in one call, but for single texts and numbers."""
+PARTS_AT_ONCE: Final = 4_096
 BLOCK_BYTES: Final = 1 << 20
 _scan = json.JSONDecoder().scan_once
 _blanks = pattern(r"[ \t\n\r]*").match
@@ -26,6 +29,15 @@ def loads(data: bytes | str) -> Any:
     """
     text = data if isinstance(data, str) else _decoded(data)
     return _Reader(text).read()
+
+
+def encoded(parts: Iterable[str]) -> bytes:
+    """Return many short texts as one, in UTF-8, joined some at a time."""
+    waiting = iter(parts)
+    whole = bytearray()
+    while some := list(islice(waiting, PARTS_AT_ONCE)):
+        whole += "".join(some).encode()
+    return bytes(whole)
 
 
 def has_more_values(value: Any, most: int) -> bool:
