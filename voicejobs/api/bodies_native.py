@@ -7,14 +7,13 @@ from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from voicejobs import piecewise
+from voicejobs.api.bodies import MOST_VALUES
 from voicejobs.api.problems import invalid_request
 from voicejobs.errors import BadManifest, BadOption, InvalidRequest
 from voicejobs.intake import MAX_ITEMS, MAX_TEXT_CHARS, Item, Source, Terms, Wish
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 MAX_LINE_BYTES: Final = 4 << 20
-MOST_VALUES: Final = 10_000
-"""What lists and objects of one request may hold together, the items of a batch counted each for itself."""
 
 M = TypeVar("M", bound=BaseModel)
 Name = Annotated[str, Field(max_length=200)]

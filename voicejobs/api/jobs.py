@@ -11,7 +11,7 @@ from voicejobs import control, records
 from voicejobs.api import following
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, accepted, once, wire
-from voicejobs.api.bodies import takes_up_to
+from voicejobs.api.bodies import PatientRoute, takes_up_to
 from voicejobs.api.bodies_native import JobIn, form_schema, job_of_form
 from voicejobs.api.context import Context, Here, trace_id_of
 from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
@@ -25,7 +25,7 @@ from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import FINAL_JOB, JobState
 from voicejobs.submit import Blob
 
-router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=PatientRoute)
 
 Reader = Annotated[Caller, allow("jobs:read")]
 Writer = Annotated[Caller, allow("jobs:write")]

@@ -16,6 +16,7 @@ from voicejobs import control
 from voicejobs.api import line_batches
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, once
+from voicejobs.api.bodies import PatientRoute
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import SPEECH, TRANSLATIONS, BadLine, Line, failed_line, output_line, read_lines, undone_line
@@ -44,7 +45,7 @@ from voicejobs.store.states import JobState
 from voicejobs.submit import Blob
 from voicejobs.submit import cancel_batch as cancel_rows
 
-router = APIRouter(tags=["openai batches"])
+router = APIRouter(tags=["openai batches"], route_class=PatientRoute)
 Reader = Annotated[Caller, allow("jobs:read")]
 Writer = Annotated[Caller, allow("jobs:write")]
 LONGEST_LINE_BYTES: Final = 40_000_000
