@@ -16,7 +16,7 @@ PIECE_CHARS: Final = 16_384
 """What is read in one call, but for single texts and numbers."""
 PARTS_AT_ONCE: Final = 4_096
 BLOCK_BYTES: Final = 1 << 20
-_scan = json.JSONDecoder().scan_once
+_read = json.JSONDecoder().raw_decode
 _blanks = pattern(r"[ \t\n\r]*").match
 
 
@@ -90,11 +90,11 @@ class _Reader:
             return self._whole(at)
         try:
             return self._short(at)
-        except (JSONDecodeError, StopIteration):
+        except JSONDecodeError:
             self._base, self._piece = at, self._text[at : at + PIECE_CHARS]
         try:
             return self._short(at)
-        except (JSONDecodeError, StopIteration):
+        except JSONDecodeError:
             if len(self._piece) < PIECE_CHARS:
                 return self._whole(at)  # it is wrong: this tells where
         return self._object(at) if self._piece[0] == "{" else self._list(at)
@@ -103,17 +103,14 @@ class _Reader:
         """Return a container that ends inside the piece.
 
         Raises:
-            JSONDecodeError, StopIteration: it does not, or is wrong.
+            JSONDecodeError: it does not, or is wrong.
         """
-        value, end = _scan(self._piece, at - self._base)
+        value, end = _read(self._piece, at - self._base)
         return value, self._next(self._base + end)
 
     def _whole(self, at: int) -> tuple[Any, int]:
         """Return a value that is read in one call."""
-        try:
-            value, end = _scan(self._text, at)
-        except StopIteration as error:
-            raise JSONDecodeError("Expecting value", self._text, error.value) from None
+        value, end = _read(self._text, at)
         return value, self._next(end)
 
     def _list(self, at: int) -> tuple[list[Any], int]:
