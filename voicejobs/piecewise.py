@@ -6,7 +6,7 @@ left to the reader of the standard library, so that it takes little longer.
 
 import json
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from json import JSONDecodeError
 from re import compile as pattern
@@ -42,15 +42,36 @@ def encoded(parts: Iterable[str]) -> bytes:
 
 def has_more_values(value: Any, most: int) -> bool:
     """Tell whether a value holds more than so many others, on all its levels together."""
-    containers = [value] if isinstance(value, dict | list) else []
     count = 0
-    for one in containers:  # which grows meanwhile
-        count += len(one)
+    for inner in _containers(value):
+        count += len(inner)
         if count > most:
             return True
-        containers += [inner for inner in (one.values() if isinstance(one, dict) else one)
-                       if isinstance(inner, dict | list)]  # fmt: skip
     return False
+
+
+def has_more_chars(value: Any, most: int) -> bool:
+    """Tell whether the texts in a value have more than so many characters together."""
+    count = 0
+    for inner in _containers([value]):
+        count += sum(map(len, inner)) if isinstance(inner, dict) else 0
+        count += sum(len(text) for text in _inside(inner) if isinstance(text, str))
+        if count > most:
+            return True
+    return False
+
+
+def _containers(value: Any) -> Iterator[dict[str, Any] | list[Any]]:
+    """Yield a value and all that is in it, those that hold others."""
+    waiting = [value] if isinstance(value, dict | list) else []
+    for one in waiting:  # which grows meanwhile
+        yield one
+        waiting += [inner for inner in _inside(one) if isinstance(inner, dict | list)]
+
+
+def _inside(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    """Return what an object or a list holds."""
+    return value.values() if isinstance(value, dict) else value
 
 
 def _decoded(data: bytes) -> str:

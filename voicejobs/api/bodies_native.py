@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from voicejobs import piecewise
 from voicejobs.api.bodies import MOST_VALUES
@@ -14,6 +14,7 @@ from voicejobs.intake import MAX_ITEMS, MAX_TEXT_CHARS, Item, Source, Terms, Wis
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 MAX_LINE_BYTES: Final = 4 << 20
+MOST_OPTION_CHARS: Final = 100_000
 
 M = TypeVar("M", bound=BaseModel)
 Name = Annotated[str, Field(max_length=200)]
@@ -49,6 +50,14 @@ class WishIn(_Body):
     model: Name = ""
     options: Options = Field(default_factory=dict)
     output_formats: Formats = Field(default_factory=list)
+
+    @field_validator("options")
+    @classmethod
+    def _check_length(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Refuse options that take long to compare and to write."""
+        if piecewise.has_more_chars(options, MOST_OPTION_CHARS):
+            raise ValueError(f"options hold {MOST_OPTION_CHARS} characters at most")
+        return options
 
     def wish(self, defaults: "WishIn | None" = None) -> Wish:
         """Return it as the intake takes it, what is left out from `defaults`."""

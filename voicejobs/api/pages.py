@@ -16,7 +16,7 @@ from voicejobs.piecewise import encoded
 
 T = TypeVar("T")
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
-_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -112,11 +112,12 @@ async def answer_page(request: Request, context: Context, read: Callable[[], dic
 
 def _written(page: Mapping[str, Any]) -> Iterator[str]:
     """Yield the JSON of a page in parts: a row at a time."""
-    yield f'{{"object":{_json(page["object"])},"data":['
+    write = _ENCODER.encode
+    yield f'{{"object":{write(page["object"])},"data":['
     for number, row in enumerate(page["data"]):
-        yield f"{',' if number else ''}{_json(row)}"
+        yield f"{',' if number else ''}{write(row)}"
     rest = {name: value for name, value in page.items() if name not in {"object", "data"}}
-    yield f"],{_json(rest)[1:]}"
+    yield f"],{write(rest)[1:]}"
 
 
 def paged(items: Sequence[T], paging: Paging, id_of: Callable[[T], str]) -> tuple[list[T], bool]:

@@ -101,6 +101,7 @@ def run(options: ApiOptions, settings: Settings) -> None:
             cleanup.callback(listener.close)
             cleanup.enter_context(_kept_stack(context))
             server = Server(_configuration(options, context, loopback=loopback), options, context)
+            context.start_threads()
             calm.calm_down()  # before the loop turns, which it would hold up
             server.run([listener])
     finally:
