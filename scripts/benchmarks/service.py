@@ -1,4 +1,4 @@
-"""Requests of the REST service on uvloop and on asyncio's own loop: rate, and CPU time of the service for each."""
+"""Requests of the REST service on both loops: rate and CPU time; and how late its loop is beside large requests."""
 
 import argparse
 import http.client
@@ -11,10 +11,12 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+from benchmarks import lag
 from benchmarks.report import finish, print_table
 
 from tests.servers.process import free_port
@@ -27,6 +29,7 @@ LOOPS = ("uvloop", "asyncio")
 _HIDE = "import sys; sys.modules['uvloop'] = None; "
 _SERVE = "import sys; from voicejobs.api.__main__ import main; sys.exit(main(sys.argv[1:]))"
 START_S = 30.0
+LATE = "the loop is late by 50 ms at most (median of the runs) whatever comes in"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--requests", type=int, default=1500, help="requests of each kind in each round")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, the loops in turns")
     parser.add_argument("--clients", type=int, default=8, help="connections at once")
+    parser.add_argument("--lag-runs", type=int, default=5, help="large requests of each kind")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -62,7 +66,15 @@ def main(arguments: argparse.Namespace) -> int:
     spent = {name: [found[f"{name}, {loop}"]["cpu_ms"] for loop in LOOPS] for name in paths}
     gains = {name: round(theirs / ours - 1, 3) for name, (ours, theirs) in spent.items()}
     print("more requests for the same CPU time on uvloop: " + ", ".join(f"{one} {x:+.0%}" for one, x in gains.items()))
-    return finish("service", {"requests": found, "gains": gains}, arguments.json)
+    late = lag.measure(arguments.lag_runs)
+    print_table(lag.rows(late))
+    result = {
+        "requests": found,
+        "gains": gains,
+        "lag": {kind: [asdict(one) for one in runs] for kind, runs in late.items()},
+    }
+    worst_s = max(statistics.median(one.lag_s for one in runs) for runs in late.values())
+    return finish("service", {**result, "holds": {LATE: worst_s <= lag.LIMIT_S}}, arguments.json)
 
 
 def _prepare(folder: Path) -> str:

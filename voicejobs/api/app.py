@@ -61,12 +61,15 @@ ROUTERS: tuple[APIRouter, ...] = (
 """Every router of the service; each has its tag."""
 
 COMPANIONS: tuple[Callable[[Context], AbstractAsyncContextManager[None]], ...] = (
-    health.measure_lag,
     following.follow_changes,
     webhooks.tell_webhooks,
     metrics.watch,
+    health.measure_lag,
 )
-"""What runs beside the requests: entered when the service starts, in this order, and left when it ends."""
+"""What runs beside the requests: entered when the service starts, in this order, and left when it ends.
+
+How late the loop is is measured last: while the others start, nobody can ask for anything yet.
+"""
 
 
 def create_app(context: Context, *, loopback: bool = True) -> FastAPI:

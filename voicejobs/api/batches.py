@@ -26,7 +26,7 @@ from voicejobs.api.bodies_native import (
 )
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
-from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
+from voicejobs.api.pages import Page, Paging, answer_page, fetch_page, list_of
 from voicejobs.api.problems import responses
 from voicejobs.api.ranges import disposition
 from voicejobs.errors import BadManifest, BadOption, WrongState
@@ -105,15 +105,14 @@ def _items(context: Context, caller: Caller, given: list[ItemIn], file_id: str) 
             return read_items(stream)
 
 
-@router.get("", operation_id="list_batches", responses=responses(400, 422))
+@router.get("", operation_id="list_batches", responses=responses(400, 422), response_model=dict[str, Any])
 async def list_batches(
     request: Request,
-    response: Response,
     context: Here,
     caller: Reader,
     page: Page,
     status: Annotated[BatchState | None, Query(description="Only batches in this state.")] = None,
-) -> dict[str, Any]:
+) -> Response:
     """List batches, newest first."""
     query = records.select_batches(caller.tenant)
     if status is not None:
@@ -125,7 +124,7 @@ async def list_batches(
             rows, more = fetch_page(connection, query, batches.c.id, checked)
             return list_of(wire(records.batch_records(connection, rows)), more=more)
 
-    return link_next(request, response, await context.run(read))
+    return await answer_page(request, context, read)
 
 
 def _look(context: Context, tenant: str, batch_id: str) -> dict[str, Any]:
@@ -149,15 +148,19 @@ class ItemFilter:
     status: Annotated[JobState | None, Query(description="Only jobs in this state.")] = None
 
 
-@router.get("/{batch_id}/items", operation_id="list_batch_items", responses=responses(400, 404, 422))
+@router.get(
+    "/{batch_id}/items",
+    operation_id="list_batch_items",
+    responses=responses(400, 404, 422),
+    response_model=dict[str, Any],
+)
 async def list_batch_items(
     request: Request,
-    response: Response,
     context: Here,
     caller: Reader,
     batch_id: BatchId,
     chosen: Annotated[ItemFilter, Depends()],
-) -> dict[str, Any]:
+) -> Response:
     """List the jobs of a batch; `order=asc` is the order of its items."""
     checked: Paging = chosen.page.checked("job_")
 
@@ -169,7 +172,7 @@ async def list_batch_items(
             rows, more = fetch_page(connection, query, jobs.c.id, checked)
             return list_of(wire(records.job_records(connection, rows)), more=more)
 
-    return link_next(request, response, await context.run(read))
+    return await answer_page(request, context, read)
 
 
 @router.get("/{batch_id}/events", operation_id="list_batch_events", responses=responses(400, 404, 429))

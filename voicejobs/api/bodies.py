@@ -6,21 +6,28 @@ caller is admitted, and what then comes is counted as it arrives, whatever Conte
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final, TypeVar
 
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from voicejobs import piecewise
 from voicejobs.api.access import Need, admit
-from voicejobs.api.context import Context
-from voicejobs.errors import BadOption, KeyNeeded, TooLarge, TooSlow
+from voicejobs.api.context import Context, context_of
+from voicejobs.errors import BadOption, InvalidRequest, KeyNeeded, TooLarge, TooSlow
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATIENCE_S = 30.0
 """After this time a body has come at the least rate, on average."""
 LEAST_BYTES_PER_S = 1024
+SHORT_BODY_BYTES: Final = 64 * 1024
+"""What is read in one call, on the event loop."""
+MOST_VALUES: Final = 10_000
+"""What lists and objects of one request may hold together, the items of a batch counted each for itself."""
 _CEILING = "voicejobs_body_ceiling"
 
 
@@ -36,6 +43,46 @@ def takes_up_to(ceiling: int | str) -> Callable[[F], F]:
         return endpoint
 
     return mark
+
+
+class _PatientRequest(Request):
+    """Read a large body of JSON in a thread, in pieces: nobody else waits for it."""
+
+    async def json(self) -> Any:
+        """Return the value of the body.
+
+        Raises:
+            ValueError: it is no JSON.
+            RecursionError: it has too many levels.
+            InvalidRequest: it has more values than any request needs; to check them takes one long call.
+        """
+        data = await self.body()
+        if len(data) <= SHORT_BODY_BYTES:
+            return await super().json()
+        if not hasattr(self, "_json"):
+            self._json = await context_of(self).run(_read, data)
+        return self._json
+
+
+def _read(data: bytes) -> Any:
+    """Return the value of a body; see `_PatientRequest.json`."""
+    value = piecewise.loads(data)
+    if piecewise.has_more_values(value, MOST_VALUES):
+        raise InvalidRequest(f"The body holds more than {MOST_VALUES} values")
+    return value
+
+
+class PatientRoute(APIRoute):
+    """Be a route whose handler takes JSON that may be large."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the handler, given requests that are read with patience."""
+        handle = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            return await handle(_PatientRequest(request.scope, request.receive))
+
+        return handler
 
 
 class Bodies:

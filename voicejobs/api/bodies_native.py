@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, BinaryIO, Final, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from voicejobs import piecewise
+from voicejobs.api.bodies import MOST_VALUES
 from voicejobs.api.problems import invalid_request
 from voicejobs.errors import BadManifest, BadOption, InvalidRequest
 from voicejobs.intake import MAX_ITEMS, MAX_TEXT_CHARS, Item, Source, Terms, Wish
@@ -14,6 +16,7 @@ from voicejobs.store.states import OnError
 
 MAX_MANIFEST_BYTES: Final = 64 << 20
 MAX_LINE_BYTES: Final = 4 << 20
+MOST_OPTION_CHARS: Final = 100_000
 
 M = TypeVar("M", bound=BaseModel)
 Name = Annotated[str, Field(max_length=200)]
@@ -49,6 +52,14 @@ class WishIn(_Body):
     model: Name = ""
     options: Options = Field(default_factory=dict)
     output_formats: Formats = Field(default_factory=list)
+
+    @field_validator("options")
+    @classmethod
+    def _check_length(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Refuse options that take long to compare and to write."""
+        if piecewise.has_more_chars(options, MOST_OPTION_CHARS):
+            raise ValueError(f"options hold {MOST_OPTION_CHARS} characters at most")
+        return options
 
     def wish(self, defaults: "WishIn | None" = None) -> Wish:
         """Return it as the intake takes it, what is left out from `defaults`."""
@@ -167,13 +178,13 @@ def parse(model: type[M], data: bytes | str) -> M:
 
 
 def parse_batch(data: bytes) -> tuple[BatchIn, list[ItemIn]]:
-    """Read the body of a batch, item by item: to check ten thousand at once would hold up all other requests.
+    """Read the body of a batch, item by item: to read or check ten thousand at once would hold up all other requests.
 
     Raises:
         InvalidRequest: it is no JSON, or does not fit its schema.
     """
     try:
-        whole = json.loads(data)
+        whole = piecewise.loads(data)
     except (ValueError, RecursionError):
         raise InvalidRequest("The body is no JSON") from None
     items = whole.pop("items", []) if isinstance(whole, dict) else []
@@ -184,11 +195,13 @@ def parse_batch(data: bytes) -> tuple[BatchIn, list[ItemIn]]:
 
 
 def _checked(model: type[M], value: Any, *place: str | int) -> M:
-    """Return a value as a model.
+    """Return a value as a model; one with very many values is not looked at, since that takes one long call.
 
     Raises:
         InvalidRequest: it does not fit.
     """
+    if piecewise.has_more_values(value, MOST_VALUES):
+        raise invalid_request([{"loc": ("body", *place), "msg": f"has more than {MOST_VALUES} values", "type": "size"}])
     try:
         return model.model_validate(value)
     except ValidationError as error:

@@ -2,10 +2,11 @@
 
 import asyncio
 import contextvars
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ParamSpec, TypeVar
@@ -97,6 +98,11 @@ class Context:
     def __post_init__(self) -> None:
         self.keys = KeyRing(self.database)
         self.gauge = Gauge(self.settings.api_requests_per_minute, self.settings.api_concurrency)
+
+    def start_threads(self) -> None:
+        """Start all threads: one that is started by a request holds up the event loop until it runs."""
+        together = threading.Barrier(THREADS)  # none is idle until there are as many as wait here
+        wait([self._threads.submit(together.wait) for _ in range(THREADS)])
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Call what may block in a thread, with the fields that are bound to log lines here."""

@@ -1,6 +1,7 @@
 """Jobs: submit, look, follow, cancel, retry, delete."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -11,10 +12,10 @@ from voicejobs import control, records
 from voicejobs.api import following
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, accepted, once, wire
-from voicejobs.api.bodies import takes_up_to
+from voicejobs.api.bodies import PatientRoute, takes_up_to
 from voicejobs.api.bodies_native import JobIn, form_schema, job_of_form
 from voicejobs.api.context import Context, Here, trace_id_of
-from voicejobs.api.pages import Page, Paging, fetch_page, link_next, list_of
+from voicejobs.api.pages import Page, Paging, answer_page, fetch_page, list_of
 from voicejobs.api.problems import responses
 from voicejobs.api.sinks import received
 from voicejobs.errors import BadOption, WrongState
@@ -25,7 +26,7 @@ from voicejobs.store.schema import batches, jobs
 from voicejobs.store.states import FINAL_JOB, JobState
 from voicejobs.submit import Blob
 
-router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"])
+router = APIRouter(prefix="/api/v1/jobs", tags=["jobs"], route_class=PatientRoute)
 
 Reader = Annotated[Caller, allow("jobs:read")]
 Writer = Annotated[Caller, allow("jobs:write")]
@@ -107,21 +108,19 @@ class JobFilter:
     q: Annotated[str, Query(max_length=255, description="A part of the name.")] = ""
 
 
-@router.get("", operation_id="list_jobs", responses=responses(400, 422))
+@router.get("", operation_id="list_jobs", responses=responses(400, 422), response_model=dict[str, Any])
 async def list_jobs(
     request: Request,
-    response: Response,
     context: Here,
     caller: Reader,
     page: Page,
     chosen: Annotated[JobFilter, Depends()],
-) -> dict[str, Any]:
+) -> Response:
     """List jobs, newest first."""
     query = records.filtered(
         records.select_jobs(caller.tenant), status=chosen.status or "", batch_id=chosen.batch_id, name=chosen.q
     )
-    found = await context.run(_listed, context, query, page.checked("job_"))
-    return link_next(request, response, found)
+    return await answer_page(request, context, partial(_listed, context, query, page.checked("job_")))
 
 
 def _listed(context: Context, query: Any, paging: Paging) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from voicejobs.api.access import Caller, allow
+from voicejobs.api.bodies import PatientRoute
 from voicejobs.api.context import Context, Here
 from voicejobs.api.pages import Page, link_next, list_of, paged
 from voicejobs.api.problems import responses
@@ -14,7 +15,7 @@ from voicejobs.errors import WrongState
 from voicejobs.store import keys as rows
 from voicejobs.store.keys import LARGEST_LIMIT, LOWEST_RATE, SCOPES, Key, NewKey
 
-router = APIRouter(prefix="/api/v1/keys", tags=["keys"])
+router = APIRouter(prefix="/api/v1/keys", tags=["keys"], route_class=PatientRoute)
 LONGEST_LIFE_S = 100 * 366 * 86_400.0
 Admin = Annotated[Caller, allow("admin")]
 KeyId = Annotated[str, Path(max_length=64, description="Id of a key: its middle part.")]

@@ -9,7 +9,7 @@ from starlette.responses import StreamingResponse
 
 from voicejobs.api import openai_docs as docs
 from voicejobs.api.access import Caller, allow
-from voicejobs.api.bodies import takes_up_to
+from voicejobs.api.bodies import PatientRoute, takes_up_to
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.openai_answers import (
@@ -50,7 +50,7 @@ from voicejobs.models.installed import state
 from voicejobs.store.blobs import COPY_BYTES
 from voicejobs.submit import Blob
 
-router = APIRouter(tags=["openai audio"])
+router = APIRouter(tags=["openai audio"], route_class=PatientRoute)
 MAX_FILE_NAME = 255
 KEEP_ALIVE_S = 15.0
 TOLD_EVERY_S = 0.5

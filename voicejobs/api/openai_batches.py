@@ -15,6 +15,7 @@ from voicejobs import control
 from voicejobs.api import line_batches, line_requests
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.answers import Keeper, once
+from voicejobs.api.bodies import PatientRoute
 from voicejobs.api.context import Context, Here, TraceId
 from voicejobs.api.jobs import intake_of
 from voicejobs.api.jsonl import BadLine, failed_line, output_line, undone_line
@@ -33,7 +34,7 @@ from voicejobs.store.schema import batches
 from voicejobs.store.states import JobState
 from voicejobs.submit import cancel_batch as cancel_rows
 
-router = APIRouter(tags=["openai batches"])
+router = APIRouter(tags=["openai batches"], route_class=PatientRoute)
 Reader = Annotated[Caller, allow("jobs:read")]
 Writer = Annotated[Caller, allow("jobs:write")]
 FILES_WAIT_S: Final = 10.0

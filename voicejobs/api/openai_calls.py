@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Row, select
 from starlette.requests import Request
 
-from voicejobs import control
+from voicejobs import control, piecewise
 from voicejobs.api.context import Context
 from voicejobs.api.openai_names import Named, named, voice_of
 from voicejobs.api.openai_wishes import SpeechWish, TranscriptionWish
@@ -249,7 +249,7 @@ def heard_so_far(database: Database, job_id: str) -> list[str]:
 def transcript_of(context: Context, job_id: str) -> Transcript:
     """Return what a job has heard."""
     data = kept.load_kind(context.database, context.blobs, job_id, TRANSCRIPT)
-    return Transcript.from_json(json.loads(data))
+    return Transcript.from_json(piecewise.loads(data))
 
 
 def sound_of(context: Context, job_id: str) -> Spoken:

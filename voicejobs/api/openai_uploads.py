@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from voicejobs.api import openai_docs as docs
 from voicejobs.api.access import Caller, allow
-from voicejobs.api.bodies import takes_up_to
+from voicejobs.api.bodies import PatientRoute, takes_up_to
 from voicejobs.api.context import Here
 from voicejobs.api.openai_files import MAX_MEDIA_TYPE, MAX_NAME, new_file
 from voicejobs.api.openai_wishes import fields_of_form
@@ -20,7 +20,7 @@ from voicejobs.errors import BadOption, NoSuchRecord
 from voicejobs.store import files
 from voicejobs.store.files import MAX_PART_BYTES, MAX_PARTS
 
-router = APIRouter(tags=["openai uploads"])
+router = APIRouter(tags=["openai uploads"], route_class=PatientRoute)
 Reader = Annotated[Caller, allow("files:read")]
 Writer = Annotated[Caller, allow("files:write")]
 _FORM_BYTES = 64 * 1024

@@ -1,7 +1,8 @@
 """Pages of lists: by the id after which they begin, never by a number of rows to skip."""
 
+import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlencode
@@ -9,10 +10,13 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query, Request, Response
 from sqlalchemy import ColumnElement, Connection, Row, Select
 
+from voicejobs.api.context import Context
 from voicejobs.errors import BadOption
+from voicejobs.piecewise import encoded
 
 T = TypeVar("T")
 DEFAULT_LIMIT, LARGEST_LIMIT = 20, 100
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -92,6 +96,28 @@ def link_next(request: Request, response: Response, page: dict[str, Any]) -> dic
         target = f"{request.scope['path']}?{urlencode([*query, ('after', page['last_id'])])}"
         response.headers["Link"] = f'<{target}>; rel="next"'
     return page
+
+
+async def answer_page(request: Request, context: Context, read: Callable[[], dict[str, Any]]) -> Response:
+    """Answer with a page whose rows may be large: it is read in a thread, and written there too, row by row."""
+
+    def made() -> Response:
+        page = read()
+        response = Response(encoded(_written(page)), media_type="application/json")
+        link_next(request, response, page)
+        return response
+
+    return await context.run(made)
+
+
+def _written(page: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the JSON of a page in parts: a row at a time."""
+    write = _ENCODER.encode
+    yield f'{{"object":{write(page["object"])},"data":['
+    for number, row in enumerate(page["data"]):
+        yield f"{',' if number else ''}{write(row)}"
+    rest = {name: value for name, value in page.items() if name not in {"object", "data"}}
+    yield f"],{write(rest)[1:]}"
 
 
 def paged(items: Sequence[T], paging: Paging, id_of: Callable[[T], str]) -> tuple[list[T], bool]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 import socket
@@ -17,6 +16,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from voicejobs.api import calm
 from voicejobs.api.app import create_app
 from voicejobs.api.checks import check_settings
 from voicejobs.api.context import Context
@@ -33,8 +33,6 @@ MOST_CONNECTIONS = 2048
 KEEP_ALIVE_S = 30
 BACKLOG = 512
 STACK_CHECK_S = 1.0
-COLLECTOR = (5_000, 20, 100)
-"""New objects before a small collection, small ones before a middle one, middle ones before a whole one."""
 LARGEST_SOCKET_MESSAGE_BYTES = 1 << 20
 _logger = logging.getLogger(__name__)
 
@@ -105,6 +103,8 @@ def run(options: ApiOptions, settings: Settings) -> None:
             cleanup.callback(listener.close)
             cleanup.enter_context(_kept_stack(context))
             server = Server(_configuration(options, context, loopback=loopback), options, context)
+            context.start_threads()
+            calm.calm_down()  # before the loop turns, which it would hold up
             server.run([listener])
     finally:
         context.close()
@@ -223,17 +223,6 @@ def _configuration(options: ApiOptions, context: Context, *, loopback: bool) -> 
     return config
 
 
-def calm_collector() -> None:
-    """Let Python look through all its objects seldom: to do so stops every thread, and the event loop with them.
-
-    What is there once the service has begun stays to its end, and is looked at no more. What requests leave behind in
-    circles dies young, in the small collections.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECTOR)
-
-
 class Server(uvicorn.Server):
     """Say where it serves, tell the routes when it stops, and end without a signal of its own."""
 
@@ -241,13 +230,15 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._options = options
         self._context = context
+        self._beside = contextlib.AsyncExitStack()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Take requests, and say so."""
         await super().startup(sockets)
         if not sockets:
             return
-        calm_collector()
+        calm.leave_alone()
+        await self._beside.enter_async_context(calm.collecting())
         scheme = "http" if self._options.tls_cert is None else "https"
         host = self._options.host
         shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
@@ -262,6 +253,7 @@ class Server(uvicorn.Server):
         """Take no more, and let what runs end."""
         if self._options.ready_file is not None:
             self._options.ready_file.unlink(missing_ok=True)
+        await self._beside.aclose()
         await super().shutdown(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

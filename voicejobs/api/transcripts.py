@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from voicejobs import formats, records
+from voicejobs import formats, piecewise, records
 from voicejobs.api.access import Caller, allow
 from voicejobs.api.context import Context, Here
 from voicejobs.api.problems import responses
@@ -96,7 +96,7 @@ def _rendered(context: Context, tenant: str, job_id: str, form: str, given: Mapp
 def transcript_in(blobs: BlobStore, row: Any) -> Transcript:
     """Return the transcript that an artifact holds."""
     with blobs.open_artifact(row.sha256, row.data, packed=records.is_packed(json.loads(row.meta))) as file:
-        return Transcript.from_json(json.loads(file.read()))
+        return Transcript.from_json(piecewise.loads(file.read()))
 
 
 def transcript_of(database: Database, blobs: BlobStore, tenant: str, job_id: str) -> Transcript:

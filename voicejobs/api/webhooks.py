@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from voicejobs.api.access import Caller, allow
+from voicejobs.api.bodies import PatientRoute
 from voicejobs.api.context import Context, Here
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import responses
@@ -24,7 +25,7 @@ from voicejobs.receivers import Made, Receivers
 from voicejobs.store import webhooks as rows
 from voicejobs.store.schema import deliveries, webhooks
 
-router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
+router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"], route_class=PatientRoute)
 _logger = logging.getLogger(__name__)
 MOST_TYPES = 20
 MOST_TESTS = 4

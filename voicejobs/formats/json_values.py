@@ -2,16 +2,20 @@
 
 import json
 import math
-from typing import Any
+from itertools import chain
+from typing import Any, Final
 
 import numpy as np
 
 from voicejobs.formats.clean import encodable
+from voicejobs.piecewise import encoded
+
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, indent=2)
 
 
 def dump(document: Any) -> bytes:
     """Return a document as UTF-8 with a line end; values that JSON has not become plain first."""
-    return (json.dumps(plain(document), ensure_ascii=False, allow_nan=False, indent=2) + "\n").encode()
+    return encoded(chain(_ENCODER.iterencode(plain(document)), ["\n"]))
 
 
 def plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from voicejobs.formats.clean import channel_label, one_line
 from voicejobs.formats.moments import Span, last_moment, spread, steady
 from voicejobs.formats.options import RenderOptions
 from voicejobs.formats.pieces import words_of
+from voicejobs.piecewise import encoded
 
 Interval = tuple[int, int, str]
 """Start and end in milliseconds, and what is said."""
@@ -33,7 +34,7 @@ def write_textgrid(transcript: Transcript, options: RenderOptions) -> bytes:
     ]  # fmt: skip
     for number, (name, intervals) in enumerate(tiers, start=1):
         lines += _tier(number, name, intervals, limit)
-    return ("\n".join(lines) + "\n").encode()
+    return encoded(f"{line}\n" for line in lines)
 
 
 def _gapless(spans: Sequence[Span], texts: Sequence[str], limit: int) -> list[Interval]:

@@ -15,7 +15,9 @@ import pytest
 import uvicorn
 
 from tests.bench import Bench, bench, make_bench, speech
+from tests.long_speech import add_transcribed, long_transcript
 from tests.waiting import wait_until
+from voicejobs import piecewise
 from voicejobs.api.app import create_app
 from voicejobs.api.server import open_context
 from voicejobs.settings import Settings
@@ -24,6 +26,7 @@ __all__ = ["bench", "make_bench", "speech"]
 
 LIMIT_S = 0.05
 BEAT_S = 0.005
+LONGEST_CALL_CHARS = 128 * 1024
 TRIES = 4
 """A request that blocks does so each time; a machine that is busy otherwise does not."""
 
@@ -117,6 +120,14 @@ def service(bench: Bench) -> Iterator[Service]:
     service.close()
 
 
+@pytest.fixture
+def idle_service(bench: Bench) -> Iterator[Service]:
+    """Return a service whose jobs nobody does."""
+    service = Service(Settings.from_env({"HOME": str(bench.folder), **bench.variables()}))
+    yield service
+    service.close()
+
+
 def requests(client: httpx.Client, bench: Bench) -> dict[str, Callable[[], httpx.Response]]:
     """Return requests by name, after a job that has ended."""
     sound = bench.recording("a.wav", seconds=60.0).read_bytes()
@@ -176,3 +187,66 @@ def test_no_request_blocks_the_loop(service: Service, bench: Bench) -> None:
             told[name] = max(worst)
     assert not told, "\n".join(f"{name}: {seconds * 1000:.0f} ms\n{where}" for name, (seconds, where) in told.items())
     assert service.context.lag.count > 0
+
+
+class Calls:
+    """Note how much JSON single calls read and write: other threads, and the loop, stand still meanwhile."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.longest = 0
+        self.pieces = 0
+        decode, encode, read = json.JSONDecoder.decode, json.JSONEncoder.encode, piecewise._read
+
+        def decoding(decoder: json.JSONDecoder, text: str) -> Any:
+            self.longest = max(self.longest, len(text))
+            return decode(decoder, text)
+
+        def encoding(encoder: json.JSONEncoder, value: Any) -> str:
+            text = encode(encoder, value)
+            self.longest = max(self.longest, len(text))
+            return text
+
+        def reading(text: str, at: int) -> Any:
+            self.pieces += 1
+            value, end = read(text, at)
+            if text[at] in "{[":  # a text is long where it is, and quickly read
+                self.longest = max(self.longest, end - at)
+            return value, end
+
+        patch.setattr(json.JSONDecoder, "decode", decoding)
+        patch.setattr(json.JSONEncoder, "encode", encoding)
+        patch.setattr(piecewise, "_read", reading)
+
+
+def large_bodies() -> list[tuple[str, int, bytes]]:
+    """Return paths, the status that each is answered with, and bodies of megabytes; the last is of large rows."""
+    wish = {"pipeline": "speak", "engine": "fake_voice", "source": {"text": "A text."}}
+    metadata = {f"name {number}": "x" * 500 for number in range(16)}
+    long_options = dict.fromkeys(map(str, range(999)), "x" * 3_000)
+    given: list[tuple[str, int, dict[str, Any]]] = [
+        ("jobs", 422, {**wish, "options": long_options}),
+        ("jobs", 422, {**wish, "options": {"many": [[]] * 300_000}}),
+        ("jobs", 202, {**wish, "source": {"text": "word " * 300_000}}),
+        ("batches", 422, {"items": [{**wish, "options": long_options}]}),
+        ("batches", 422, {"items": [{**wish, "options": {"many": [[]] * 300_000}}]}),
+        ("batches", 202, {"items": [wish] * 3_000}),
+        ("batches", 202, {"items": [{**wish, "metadata": metadata}] * 100}),
+    ]
+    return [(f"/api/v1/{path}", status, json.dumps(body).encode()) for path, status, body in given]
+
+
+def test_no_call_reads_or_writes_megabytes_of_json(idle_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a batch of thousands of jobs, a large job, a page of large rows nor hours of speech: all goes in pieces."""
+    job = add_transcribed(idle_service.context.database, idle_service.context.blobs, long_transcript(0.5))
+    bodies = large_bodies()
+    calls = Calls(monkeypatch)
+    client = idle_service.client
+    for path, status, body in bodies:
+        answer = client.post(path, content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == status, answer.text
+    page = client.get(f"{answer.headers['location']}/items?limit=100")
+    assert len(page.content) > 100 * 16 * 500
+    for form in ("srt", "json", "native", "verbose_json", "TextGrid"):
+        assert client.get(f"/api/v1/jobs/{job}/transcript.{form}").status_code == 200
+    assert calls.pieces > 1_000
+    assert calls.longest < LONGEST_CALL_CHARS
