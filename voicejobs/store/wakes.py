@@ -1,9 +1,9 @@
 """Hear at once that another process has written something, so that nobody has to wait for their next look.
 
-On Postgres a connection of its own listens for what transactions say when they commit. On SQLite, which tells nobody
-anything, a connection of its own asks fifty times a second for the highest number of a table: a few microseconds each
-time. Nothing may depend on either: a wake-up may be missing, late, or for nothing, and whoever is woken looks for
-themselves, as they do now and then without it.
+On Postgres a connection of its own listens for what transactions say when they commit. SQLite tells nobody anything:
+there a connection of its own asks dozens of times a second for the highest number of a table, which takes microseconds.
+Nothing may depend on either: a wake-up may be missing, late, or for nothing, and whoever is woken looks for themselves,
+as they do now and then without it.
 """
 
 import logging
@@ -40,14 +40,15 @@ _KEEPALIVE: Final = {"keepalives": 1, "keepalives_idle": 30, "keepalives_interva
 
 @dataclass(frozen=True, slots=True)
 class News:
-    """Say what is heard of: the channel on Postgres, and what SQLite is asked for."""
+    """Say what is heard of: the channel on Postgres, what SQLite is asked for, and how often."""
 
     channel: str
     newest: str
+    look_every_s: float = LOOK_EVERY_S
 
 
 JOBS: Final = News("voicejobs_jobs", "SELECT max(rowid) FROM jobs")
-EVENTS: Final = News("voicejobs_events", "SELECT max(id) FROM events")
+EVENTS: Final = News("voicejobs_events", "SELECT max(id) FROM events", look_every_s=0.01)
 _TELL: Final = text("SELECT pg_notify(:channel, '')")
 
 
@@ -85,11 +86,11 @@ class Wakes:
         self._thread.start()
 
     def pause(self) -> None:
-        """Wake nobody until `resume`; SQLite is not asked meanwhile."""
+        """Wake nobody until `resume`; SQLite is not even asked meanwhile."""
         self._wanted.clear()
 
     def resume(self) -> None:
-        """Go on; what was missed is one wake-up."""
+        """Go on from here; what came meanwhile may be a wake-up, or none."""
         self._wanted.set()
 
     def close(self) -> None:
@@ -131,7 +132,7 @@ class Wakes:
                     before, changed_at = newest, time.monotonic()
                     self._wake()
                 quiet = time.monotonic() - changed_at > QUIET_S
-                self._end.wait(LOOK_SELDOM_S if quiet else LOOK_EVERY_S)
+                self._end.wait(LOOK_SELDOM_S if quiet else self._news.look_every_s)
 
     def _newest(self, connection: sqlite3.Connection, before: Any) -> Any:
         """Return the number of the newest row; the one before where it cannot be read now."""

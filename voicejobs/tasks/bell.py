@@ -5,14 +5,16 @@ import time
 from typing import Final
 
 CREDIT_S: Final = 1.0
+FUTILE_S: Final = 0.5
+"""What a look costs that was for nothing; the most that may be in credit is two of them."""
 
 
 class Bell:
     """Say when it is time to look.
 
-    To look at once costs credit, which time brings back: as much as a look in the usual rhythm where it was for
-    nothing, and less where it was not. So whoever calls without cause, however often, makes looks only as frequent as
-    they are anyhow, and a flood of submissions is taken several at a time.
+    To look at once costs credit, which time brings back: half a second where it was for nothing, and less where it was
+    not. So whoever calls without cause, however often, gets two looks a second, and a flood of submissions is taken
+    several at a time.
 
     Args:
         every_s: how often to look where nothing is heard.
@@ -64,7 +66,7 @@ class Bell:
     def found(self, *, something: bool) -> None:
         """Say whether the look was worth while."""
         if self._was_only_called:
-            cost_s = self._gather_s if something else self._every_s
+            cost_s = self._gather_s if something else FUTILE_S
             self._spent_until = max(self._spent_until, time.monotonic() - CREDIT_S) + cost_s
             self._was_only_called = False
 
