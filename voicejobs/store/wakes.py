@@ -30,6 +30,9 @@ LOOK_EVERY_S: Final = 0.02
 LOOK_SELDOM_S: Final = 0.05
 QUIET_S: Final = 10.0
 """Time without news after which SQLite is asked more seldom."""
+REST_TIMES: Final = 10.0
+LOOK_LEAST_S: Final = 0.1
+"""Rest where other threads of the process, or other processes, are so busy that an answer takes long."""
 GATHER_S: Final = 0.01
 """Rest after a wake-up: what comes meanwhile is one more, however much it is."""
 AGAIN_S: Final = 1.0
@@ -127,12 +130,14 @@ class Wakes:
                     self._wanted.wait()
                     before, changed_at = self, time.monotonic()
                     continue
+                asked_at = time.monotonic()
                 newest = self._newest(connection, before)
+                now = time.monotonic()
                 if newest != before:
-                    before, changed_at = newest, time.monotonic()
+                    before, changed_at = newest, now
                     self._wake()
-                quiet = time.monotonic() - changed_at > QUIET_S
-                self._end.wait(LOOK_SELDOM_S if quiet else self._news.look_every_s)
+                every_s = self._news.look_every_s if now - changed_at < QUIET_S else LOOK_SELDOM_S
+                self._end.wait(max(every_s, min(REST_TIMES * (now - asked_at), LOOK_LEAST_S)))
 
     def _newest(self, connection: sqlite3.Connection, before: Any) -> Any:
         """Return the number of the newest row; the one before where it cannot be read now."""
