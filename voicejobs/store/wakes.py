@@ -102,6 +102,7 @@ class Wakes:
             return
         self._end.set()
         self._wanted.set()
+        os.write(self._to_end, b"\n")  # to close it alone is not enough: a child may hold a copy
         os.close(self._to_end)
         if self._thread.ident is None:
             os.close(self._ended)

@@ -48,7 +48,7 @@ def hearing(database: Database, news: News = JOBS) -> Iterator[tuple[Wakes, Call
     finally:
         calls.gate.set()
         wakes.close()
-        assert not wakes._thread.is_alive()
+        wait_until(lambda: not wakes._thread.is_alive())
 
 
 def test_a_submission_is_heard_of(database: Database) -> None:
@@ -90,8 +90,8 @@ def test_a_flood_is_a_few_calls(postgres_url: str) -> None:
         assert calls.count < FLOOD / 2
 
 
-def test_a_pause_is_one_call_when_it_ends(database: Database) -> None:
-    """Who wants to hear nothing for some time does not, and then hears that there may be something."""
+def test_whoever_paused_hears_again(database: Database) -> None:
+    """Who wants to hear nothing for some time hears what comes afterwards."""
     with hearing(database) as (wakes, calls), hearing(database) as (_, others):
         wakes.pause()
         rows.add_job(database)
@@ -117,5 +117,5 @@ def test_what_cannot_be_heard_does_no_harm(store_url: str, tmp_path: object) -> 
         wakes = Wakes(database, JOBS, Calls())
         wakes.start()
         wakes.close()
-        assert not wakes._thread.is_alive()
+        wait_until(lambda: not wakes._thread.is_alive())
     Wakes(database, JOBS, Calls()).close()
