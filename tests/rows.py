@@ -6,8 +6,9 @@ from contextlib import contextmanager
 from threading import Barrier
 from typing import Any, TypeVar
 
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
+from tests.waiting import wait_until
 from voicejobs import canvas
 from voicejobs.pipelines.pipeline import TRANSCRIBE, Pipeline
 from voicejobs.store import jobs as rows
@@ -134,3 +135,20 @@ def at_once(count: int, act: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(begin, range(count)))
+
+
+def _listeners(database: Database) -> list[int]:
+    """Return the processes of Postgres that listen here."""
+    query = text("SELECT pid FROM pg_stat_activity WHERE application_name = 'voicejobs wakes'"
+                 " AND datname = current_database() AND query LIKE 'LISTEN%'")  # fmt: skip
+    with database.read() as connection:
+        return list(connection.execute(query).scalars())
+
+
+def cut_listeners(database: Database) -> None:
+    """End the connections that listen."""
+    cut_off = set(_listeners(database))
+    for pid in cut_off:
+        with database.begin() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
+    wait_until(lambda: not cut_off & set(_listeners(database)))

@@ -1,14 +1,15 @@
 """Who follows jobs and batches: one reader of `events` for each API process, which tells all that listen there.
 
-The reader asks the database ten times a second, and only while somebody listens: one small query, however many they
-are. A listener has read what lies behind its cursor before it is told what is new, and both come in the same order, so
-that it misses nothing and hears nothing twice. One that does not keep up is dropped: it comes back with its cursor.
+The reader asks the database when it hears of something new (`store.wakes`), and ten times a second without, but only
+while somebody listens: one small query, however many they are. A listener has read what lies behind its cursor before
+it is told what is new, and both come in the same order, so that it misses nothing and hears nothing twice. One that
+does not keep up is dropped: it comes back with its cursor.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
@@ -20,12 +21,20 @@ from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Event, Scope
 from voicejobs.store.schema import jobs
 from voicejobs.store.states import FINAL_JOB
+from voicejobs.store.wakes import EVENTS, Wakes
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 POLL_S: Final = 0.1
+GATHER_S: Final = 0.02
+"""Rest between two looks, however much is heard."""
+SOON_S: Final = 0.01
+LOOKS_SOON: Final = 3
+"""Looks that follow soon on a wake-up for which nothing was found: on Postgres what was heard of is shown once older
+transactions have ended, which others may have under way.
+"""
 AFTER_FAULT_S: Final = 1.0
 PAGE_EVENTS: Final = 500
 READY_S: Final = 5.0
@@ -107,6 +116,8 @@ class Changes:
         self._listeners: set[Listener] = set()
         self._watcher: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
+        self._heard = asyncio.Event()
+        self._wakes: Wakes | None = None
         self._is_closed = False
 
     @property
@@ -123,6 +134,9 @@ class Changes:
         if watcher is not None:
             watcher.cancel()
             await asyncio.gather(watcher, return_exceptions=True)
+        wakes, self._wakes = self._wakes, None
+        if wakes is not None:
+            await asyncio.to_thread(wakes.close)
 
     @asynccontextmanager
     async def listen(
@@ -198,11 +212,25 @@ class Changes:
         if self._watcher is None or self._watcher.done():
             self._ready.clear()
             self._watcher = asyncio.create_task(self._watch(), name="changes")
+            self._hear()
         try:
             async with asyncio.timeout(READY_S):
                 await self._ready.wait()
         except TimeoutError:
             raise DatabaseUnavailable("The database does not answer: nothing can be followed now") from None
+
+    def _hear(self) -> None:
+        """Begin to hear of what is written, or go on."""
+        if self._wakes is None:
+            loop = asyncio.get_running_loop()
+
+            def wake() -> None:
+                with suppress(RuntimeError):  # the loop has ended
+                    loop.call_soon_threadsafe(self._heard.set)
+
+            self._wakes = Wakes(self._database, EVENTS, wake)
+            self._wakes.start()
+        self._wakes.resume()
 
     async def _watch(self) -> None:
         """Read events and pass them on, until nobody listens any more; what it cannot survive, no listener does."""
@@ -216,11 +244,18 @@ class Changes:
             # No wait lies between the last look at the listeners and this: whoever comes next starts another reader.
             self._watcher = None
             self._ready.set()
+            if self._wakes is not None:
+                self._wakes.pause()
 
     async def _pass_on(self) -> None:
         """Read events and pass them on, until nobody listens any more."""
         place: Cursor | None = None
+        soon = 0
+        loop = asyncio.get_running_loop()
         while self._listeners:
+            soon = LOOKS_SOON if self._heard.is_set() else soon - 1
+            self._heard.clear()
+            looked_at = loop.time()
             try:
                 if place is None:
                     place = await self._run(self._newest)
@@ -234,8 +269,11 @@ class Changes:
                 place = event.cursor
                 for listener in self._listeners:
                     listener.tell(event)
-            if len(page) < PAGE_EVENTS:
-                await asyncio.sleep(POLL_S)
+            if len(page) == PAGE_EVENTS:
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._heard.wait(), SOON_S if soon > 0 and not page else POLL_S)
+            await asyncio.sleep(max(0.0, looked_at + GATHER_S - loop.time()))
 
     def _newest(self) -> Cursor:
         """Return the place behind what is final now."""

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Double, String, bindparam, case, func, insert
 from sqlalchemy.dialects import postgresql, sqlite
 
 from voicejobs.errors import VoicejobsError
+from voicejobs.store import wakes
 from voicejobs.store.copying import copy_lines, copy_rows, text_of
 from voicejobs.store.database import now_s
 from voicejobs.store.ids import new_id
@@ -198,8 +199,13 @@ def reopen_batch(connection: Connection, batch_id: str) -> None:
 def insert_jobs(
     connection: Connection, batch_id: str, new_jobs: Iterable[NewJob], *, tenant: str = DEFAULT_TENANT
 ) -> None:
-    """Insert jobs and their first step runs in two statements, however many they are; on Postgres many are copied."""
+    """Insert jobs and their first step runs in two statements, however many they are, and call the dispatchers.
+
+    On Postgres many are copied.
+    """
     jobs_ = list(new_jobs)
+    if any(not job.error for job in jobs_):
+        wakes.tell(connection, wakes.JOBS)
     job_rows = (_job_row(batch_id, tenant, job) for job in jobs_)
     if connection.dialect.name == "postgresql" and len(jobs_) >= COPY_FROM_JOBS:
         _copy(connection, job_rows, jobs_)

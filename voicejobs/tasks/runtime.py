@@ -26,7 +26,9 @@ from voicejobs.store.jobs import live_among
 from voicejobs.store.owners import Owner
 from voicejobs.store.remote_blobs import blob_store
 from voicejobs.store.reports import Report, put_report
+from voicejobs.store.wakes import JOBS, Wakes
 from voicejobs.tallies import Tally
+from voicejobs.tasks.bell import Bell
 from voicejobs.tasks.keeper import LeaseKeeper
 from voicejobs.tasks.watch import Watch
 from voicejobs.tasks.watchdog import Signs, Watchdog
@@ -136,7 +138,9 @@ class Runtime:
         self.memory = MemoryGuard(settings.max_memory_bytes)
         self._paused: notices.Notice | None = None
         self._notice_due = 0.0
-        self._rung = threading.Event()
+        self._sent = 0
+        self._bell = Bell(FILL_EVERY_S, FILL_TOGETHER_S)
+        self._wakes = Wakes(self.database, JOBS, self._bell.call)
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run, name="upkeep", daemon=True)
 
@@ -157,7 +161,7 @@ class Runtime:
 
     def ring(self) -> None:
         """Wake the dispatcher: a job has ended, or came back to the outbox."""
-        self._rung.set()
+        self._bell.ring()
 
     def shut_down(self) -> None:
         """Stop claiming, and ask running tasks to give their leases back."""
@@ -167,7 +171,8 @@ class Runtime:
         """End the threads and the child processes."""
         self._watchdog.close()
         self._end.set()
-        self._rung.set()
+        self._bell.close()
+        self._wakes.close()
         if self._thread.is_alive():
             self._thread.join(timeout=5)
         self.keeper.close()
@@ -177,9 +182,10 @@ class Runtime:
         spans.close()
 
     def _run(self) -> None:
-        """Dispatch when rung and now and then; look after leases, messages and idle engines."""
+        """Dispatch when called or rung, and now and then; look after leases, messages and idle engines."""
         self._wait_for_schema()
         self._guard(self._begin)
+        self._wakes.start()
         duties: list[tuple[float, Callable[[], object]]] = [
             (TICK_EVERY_S, self.upkeep.tick),
             (LOST_LOOK_EVERY_S, self.upkeep.find_lost_messages),
@@ -191,17 +197,17 @@ class Runtime:
         due = [time.monotonic() + every for every, _ in duties]
         while not self._end.is_set():
             self._turned_at = time.monotonic()
+            sent_before = self._sent
             if not self.keeper.is_closing:
                 self._guard(self._fill)
+            self._bell.found(something=self._sent > sent_before)
             now = time.monotonic()
             for index, (every, duty) in enumerate(duties):
                 if now >= due[index]:
                     self._guard(duty)
                     due[index] = now + every
-            self._rung.wait(FILL_EVERY_S)
             # Jobs end one by one; the window is wide enough to refill for several at once.
-            self._end.wait(FILL_TOGETHER_S)
-            self._rung.clear()
+            self._bell.wait()
 
     def _warm(self) -> None:
         """Load the detector in the background: the first file of every run needs it."""
@@ -245,6 +251,7 @@ class Runtime:
             return
         sent = dispatch.fill(self.database, self.app, self.place.window_jobs)
         if sent:
+            self._sent += sent
             self.tally.add("sent", sent)
 
     def _has_room(self) -> bool:

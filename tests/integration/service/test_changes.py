@@ -22,6 +22,7 @@ from voicejobs.store import jobs as store
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Event, Scope
 from voicejobs.store.states import JobState
+from voicejobs.store.wakes import Wakes
 
 
 @pytest.fixture
@@ -149,6 +150,43 @@ def test_a_slow_reader_is_dropped(database: Database, monkeypatch: pytest.Monkey
             assert None not in heard
             with pytest.raises(Dropped):
                 await slow.next(1.0)
+        await changes.close()
+
+    asyncio.run(main())
+
+
+def test_news_wait_for_no_look(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With hours between two looks, what happens is told all the same."""
+    monkeypatch.setattr(module, "POLL_S", 3600.0)
+
+    async def main() -> None:
+        changes = Changes(database)
+        async with changes.listen() as listener:
+            # Again and again: on Postgres another transaction, say of its own upkeep, may hide an event for longer.
+            for _ in range(60):
+                await asyncio.to_thread(add, database)
+                if await listener.next(1.0) is not None:
+                    break
+            else:
+                pytest.fail("nothing was told")
+        await changes.close()
+
+    asyncio.run(main())
+
+
+def test_whoever_hears_nothing_looks(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no wake-up ever comes, events are told at the next look."""
+    monkeypatch.setattr(Wakes, "_ask", lambda _: None)
+    monkeypatch.setattr(Wakes, "_listen", lambda _: None)
+
+    async def main() -> None:
+        changes = Changes(database)
+        _, (job_id,) = await asyncio.to_thread(add, database, 1)
+        async with changes.listen(job_id=job_id) as listener:
+            await asyncio.to_thread(end, database, job_id)
+            heard = await listener.next(60.0)
+            assert heard is not None
+            assert heard.state == "succeeded"
         await changes.close()
 
     asyncio.run(main())
