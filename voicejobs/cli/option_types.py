@@ -61,7 +61,7 @@ class ReadyFile(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         path = super().convert(value, param, ctx)
-        folder = Path(path).absolute().parent
+        folder = Path(os.fsdecode(path)).absolute().parent
         if not folder.is_dir():
             self.fail(f"there is no folder {str(folder)!r}.", param, ctx)
         if not os.access(folder, os.W_OK | os.X_OK):
