@@ -163,8 +163,8 @@ def test_an_output_folder_is_one_before_anything_is_sent(command: Callable[..., 
         submit = ("submit", "talk.wav", "--engine", "fake", "--server", server.url)
         assert command(*submit, "--wait", "-o", "file")[0] == 7
         assert command(*submit, "--wait", "-o", "-")[0] == 2
-        for words in (("submit", "-"), ("transcribe", "-")):
-            code, _, stderr = command(*words, "--engine", "fake", "--server", server.url)
+        for name in ("submit", "transcribe"):
+            code, _, stderr = command(name, "-", "--engine", "fake", "--server", server.url)
             assert (code, "Standard input" in stderr) == (2, True)
         assert server.requests == []
         code, _, stderr = command(*submit, "-o", "out")
