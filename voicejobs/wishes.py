@@ -171,11 +171,11 @@ def _check_language(engine: str, model: str, recognise: dict[str, Any]) -> None:
     """
     with naming("options.language"):
         language = language_code(recognise.get("language") or "", strict=engine == "whisper")
-        if choices.english_only(engine, model):
-            if language not in {None, "en"}:
-                raise BadOption(f"The model {model!r} knows English alone, not the language {language!r}")
-            if recognise.get("task") == "translate":
-                raise BadOption(f"The model {model!r} cannot translate", hint="Take a multilingual one, as base.")
+        if choices.english_only(engine, model) and language not in {None, "en"}:
+            raise BadOption(f"The model {model!r} knows English alone, not the language {language!r}")
+    if recognise.get("task") == "translate" and choices.english_only(engine, model):
+        with naming("model"):
+            raise BadOption(f"The model {model!r} cannot translate", hint="Take a multilingual one, as base.")
     recognise["language"] = language
 
 

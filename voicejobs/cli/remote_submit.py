@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from voicejobs.cli.globals import current
-from voicejobs.cli.inputs import RECORDINGS, Found, Search, find_inputs
+from voicejobs.cli.inputs import RECORDINGS, STDIN, Found, Search, find_inputs
 from voicejobs.cli.lists import expand_lists
 from voicejobs.cli.main import EXIT_INTERRUPTED, EXIT_REJECTED, complain
 from voicejobs.cli.outputs import require_writable
@@ -24,7 +24,7 @@ from voicejobs.cli.show import print_json
 from voicejobs.cli.subtitle_options import render_flags
 from voicejobs.client.service import Service
 from voicejobs.client.uploads import Notes, Upload, bring
-from voicejobs.errors import InputError
+from voicejobs.errors import BadUsage, InputError
 from voicejobs.formats import chosen
 from voicejobs.settings import Settings
 from voicejobs.store.paths import display_name
@@ -52,6 +52,8 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
     Raises:
         VoicejobsError: the whole run ended with it; what was uploaded stays there.
     """
+    if STDIN in paths:
+        raise BadUsage("Standard input (-) cannot be sent to a service", hint="Write it to a file, and name that.")
     formats = chosen(flags["formats"])
     for warning in option_warnings(flags):
         click.echo(f"warning: {warning}", err=True)

@@ -33,7 +33,11 @@ def decode_path(values: Mapping[str, Any]) -> str:
 
 def display_name(path: str | os.PathLike[str]) -> str:
     """Return `path` as text that any terminal and any database takes: odd bytes and controls are escaped."""
-    text = os.fsencode(path).decode("utf-8", "backslashreplace")
+    try:
+        name = os.fsencode(path)
+    except UnicodeEncodeError:  # text that is no name here: one from a service, in a locale that lacks its letters
+        name = os.fspath(path).encode("utf-8", "surrogateescape")
+    text = name.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)

@@ -156,13 +156,16 @@ def test_what_changes_under_the_upload_costs_the_others_nothing(
 
 
 def test_an_output_folder_is_one_before_anything_is_sent(command: Callable[..., tuple[int, str, str]]) -> None:
-    """A file in its place, and `-`, are refused; where nothing would be written, `-o` is not passed over in silence."""
+    """A file in its place is refused, and so is `-`, as input too; an `-o` in vain is not passed over in silence."""
     Path("talk.wav").write_bytes(b"sound")
     Path("file").touch()
     with HttpServer(Batches()) as server:
         submit = ("submit", "talk.wav", "--engine", "fake", "--server", server.url)
         assert command(*submit, "--wait", "-o", "file")[0] == 7
         assert command(*submit, "--wait", "-o", "-")[0] == 2
+        for name in ("submit", "transcribe"):
+            code, _, stderr = command(name, "-", "--engine", "fake", "--server", server.url)
+            assert (code, "Standard input" in stderr) == (2, True)
         assert server.requests == []
         code, _, stderr = command(*submit, "-o", "out")
         assert (code, "-o counts with --wait" in stderr) == (0, True)
