@@ -35,6 +35,7 @@ class Endless:
     async def _bytes(self) -> AsyncIterator[bytes]:
         """Yield bytes."""
         while True:
+            await asyncio.sleep(0)  # a caller that has gone is noticed by another task
             yield CHUNK
 
 
