@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from voicejobs.api import calm
 from voicejobs.api.app import create_app
+from voicejobs.api.checks import check_settings
 from voicejobs.api.context import Context
 from voicejobs.api.headers import is_loopback
 from voicejobs.embedded.stack import Stack, make_state_dir
@@ -85,9 +86,10 @@ def run(options: ApiOptions, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, saying on standard output where.
 
     Raises:
-        BadOption: the address is taken, or a file or an option is wrong.
+        BadOption: the address is taken, or a file, an option or a setting is wrong.
         DatabaseUnavailable, SchemaMismatch, StackUnavailable: as their names say.
     """
+    check_settings(settings)
     make_state_dir(settings)
     loopback = is_loopback(options.host)
     context = open_context(settings, open_to_all=loopback and not options.allow_public)
@@ -175,11 +177,10 @@ def _listener(options: ApiOptions) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, options.port))
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: no name of a host, as `a..b`
         listener.close()
-        raise BadOption(
-            f"{options.host}:{options.port} cannot be served: {error.strerror}", hint="Choose another."
-        ) from error
+        reason = error.strerror if isinstance(error, OSError) else "it is no name of a host"
+        raise BadOption(f"{options.host}:{options.port} cannot be served: {reason}", hint="Choose another.") from error
     listener.setblocking(False)
     return listener
 

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from voicejobs import control, queries
-from voicejobs.cli import remote_records
+from voicejobs.cli import option_types, remote_records
 from voicejobs.cli.completers import complete_batches, complete_formats
 from voicejobs.cli.export import Exported, Wish, export_batch
 from voicejobs.cli.follow import Following
@@ -22,6 +22,7 @@ from voicejobs.cli.subtitle_options import render_flags, subtitle_options
 from voicejobs.client.service import Service
 from voicejobs.errors import BadOption
 from voicejobs.formats import chosen
+from voicejobs.store.paths import display_name
 from voicejobs.store.states import BatchState, JobState
 from voicejobs.submit import cancel_batch
 
@@ -80,7 +81,7 @@ def show_batch(batch_id: str, as_json: bool, server: str | None) -> None:
     if as_json:
         print_json("batch", found)
         return
-    click.echo(f"{found['id']}  {found['state']}  {found['label']}")
+    click.echo(f"{found['id']}  {found['state']}  {display_name(found['label'])}")
     click.echo(f"  created   {when(found['created_at'])}   finished {when(found['finished_at'])}")
     click.echo(f"  jobs      {counts(found['jobs'])}")
     click.echo(f"  audio     {duration(found['audio_s'])} done")
@@ -154,7 +155,7 @@ def retry_failed(batch_id: str, cancelled: bool, wait: bool, as_json: bool, serv
     help="Output formats, or all; repeat, or separate by commas.",
 )  # fmt: skip
 @click.option(
-    "-o", "--output-dir", default=".", show_default=True, type=click.Path(path_type=Path), help="Output folder."
+    "-o", "--output-dir", default=".", show_default=True, type=option_types.OutputFolder(), help="Output folder."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 @subtitle_options
@@ -179,7 +180,7 @@ def export(batch_id: str, formats: tuple[str, ...], output_dir: Path, as_json: b
     help="Output formats, or all; repeat, or separate by commas.",
 )
 @click.option(
-    "-o", "--output-dir", default=".", show_default=True, type=click.Path(path_type=Path), help="Output folder."
+    "-o", "--output-dir", default=".", show_default=True, type=option_types.OutputFolder(), help="Output folder."
 )
 @click.option("--force", is_flag=True, help="Replace files that are in the way.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -1,6 +1,8 @@
 """The command `voicejobs`: a group that loads a command's module only when it is used."""
 
+import errno
 import importlib
+import io
 import os
 import shlex
 import sys
@@ -18,6 +20,7 @@ from voicejobs.errors import (
     BadUsage,
     BrokerUnavailable,
     DatabaseUnavailable,
+    DiskFull,
     InputError,
     Internal,
     ModelUnavailable,
@@ -41,6 +44,7 @@ EXIT_BROKEN_PIPE = 141
 
 _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
+    "retell": ("voicejobs.cli.retell:retell", "Recognise recordings, and speak what was heard."),
     "speak": ("voicejobs.cli.speak:speak", "Speak texts: words, files, folders, tables."),
     "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
     "watch": ("voicejobs.cli.watch:watch", "Transcribe what comes into a folder."),
@@ -157,6 +161,10 @@ def cli() -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with a code of docs/cli.md."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal that is not one of UTF-8 shows a name that it cannot spell with escapes, and ends nothing.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     sys.exit(run(arguments))
 
 
@@ -172,10 +180,21 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except VoicejobsError as error:
         complain(error)
         return exit_code(error)
+    except OSError as error:
+        return _unwritten(error) if error.errno in {errno.ENOSPC, errno.EDQUOT} else _unexpected(error)
     except Exception as error:  # noqa: BLE001 - the last resort: people see three parts, and a traceback if they ask
         return _unexpected(error)
     # Click hands back the code of an Exit, or whatever the command returned.
     return result if isinstance(result, int) else 0
+
+
+def _unwritten(error: OSError) -> int:
+    """Say that the disk behind the output, or behind our own files, is full; that is no fault of ours."""
+    place = f"{error.filename!r}" if error.filename else "The output"
+    complain(DiskFull(f"{place} cannot be written: {error.strerror}", hint="Free some space, then run it again."))
+    # What is left in the buffer would fail once more when the interpreter ends.
+    _drop_output()
+    return EXIT_TEMPORARY
 
 
 def _unexpected(error: Exception) -> int:
@@ -228,8 +247,13 @@ def complain(error: VoicejobsError, *, name: str = "") -> None:
 
 def _quiet_broken_pipe() -> int:
     """End like a program that SIGPIPE killed, without a second error when the interpreter flushes."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _drop_output()
     return EXIT_BROKEN_PIPE
+
+
+def _drop_output() -> None:
+    """Let standard output lead nowhere from now on."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -1,11 +1,14 @@
 """How the values of recognition options are read; a wrong one is refused before any work.
 
-Each function is the `type` of a click option. Values may come from a configuration file too, where numbers are numbers.
+Each function or class is the `type` of a click option. Values may come from a configuration file too, where numbers are
+numbers.
 """
 
+import os
 import re
 from collections.abc import Callable
 from math import isfinite
+from pathlib import Path
 from typing import Any
 
 import click
@@ -34,6 +37,47 @@ def seconds_of(text: str) -> float:
     if not isfinite(hours + minutes) or (match[2] and seconds >= _SIXTY) or (match[1] and minutes >= _SIXTY):
         raise ValueError(text)
     return (hours * _SIXTY + minutes) * _SIXTY + seconds
+
+
+class OutputFolder(click.Path):
+    """Read the name of a folder that outputs go to; `-`, which is standard output elsewhere, is refused."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        if str(value) == "-":
+            self.fail("'-' is standard output, and this command writes files. Name a folder.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class ReadyFile(click.Path):
+    """Read the name of a file that is to be written once a service is up; one that cannot be is found before that."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, dir_okay=False, writable=True)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        path = super().convert(value, param, ctx)
+        folder = Path(os.fsdecode(path)).absolute().parent
+        if not folder.is_dir():
+            self.fail(f"there is no folder {str(folder)!r}.", param, ctx)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            self.fail(f"the folder {str(folder)!r} cannot be written.", param, ctx)
+        return path
+
+
+class FloatRange(click.FloatRange):
+    """Read a number within a range; what is no number (`nan`) is within none, and without end (`inf`) is nothing."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        number = super().convert(value, param, ctx)
+        if not isfinite(number):
+            self.fail(f"{value} is no number.", param, ctx)
+        return number
 
 
 def language(value: Any) -> str:

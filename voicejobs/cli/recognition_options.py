@@ -136,21 +136,21 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--patience",
-        type=click.FloatRange(0.1, 10),
+        type=read.FloatRange(0.1, 10),
         default=1.0,
         show_default=True,
         help="How long a beam search goes on for better ones.",
     ),
     click.option(
         "--length-penalty",
-        type=click.FloatRange(-10, 10),
+        type=read.FloatRange(-10, 10),
         default=1.0,
         show_default=True,
         help="Above 1 favours longer text.",
     ),
     click.option(
         "--repetition-penalty",
-        type=click.FloatRange(0.1, 10),
+        type=read.FloatRange(0.1, 10),
         default=1.0,
         show_default=True,
         help="Above 1 disfavours what was said before.",
@@ -184,7 +184,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--vad-threshold",
-        type=click.FloatRange(0.01, 0.99),
+        type=read.FloatRange(0.01, 0.99),
         default=0.45,
         show_default=True,
         help="Probability at which speech begins; it ends 0.25 below.",
@@ -212,7 +212,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     ),
     click.option(
         "--vad-max-speech-duration-s",
-        type=click.FloatRange(1, 30),
+        type=read.FloatRange(1, 30),
         default=30.0,
         show_default=True,
         help="Length of a window at most.",

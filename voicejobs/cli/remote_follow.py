@@ -14,7 +14,7 @@ from voicejobs.cli.globals import current
 from voicejobs.cli.main import EXIT_INTERRUPTED
 from voicejobs.cli.remote import BATCH_FINAL, FINAL, PAGE, audio_s, counts_of, name_of
 from voicejobs.cli.show import duration
-from voicejobs.client.service import Event, Service
+from voicejobs.client.service import Event, Record, Service, segment
 from voicejobs.errors import ServerUnreachable, Transient
 from voicejobs.store.paths import display_name
 
@@ -43,11 +43,11 @@ class RemoteFollowing:
 
     def batches(self, batch_ids: Iterable[str]) -> int:
         """Follow batches to their end, and return the exit code of all their jobs."""
-        return self._followed([(f"batch show {one}", f"/api/v1/batches/{one}") for one in batch_ids])
+        return self._followed([(f"batch show {one}", f"/api/v1/batches/{segment(one)}") for one in batch_ids])
 
     def jobs(self, job_ids: Iterable[str]) -> int:
         """Follow jobs to their end, and return the exit code."""
-        return self._followed([(f"job show {one}", f"/api/v1/jobs/{one}") for one in job_ids])
+        return self._followed([(f"job show {one}", f"/api/v1/jobs/{segment(one)}") for one in job_ids])
 
     def _followed(self, places: Iterable[tuple[str, str]]) -> int:
         """Follow one after the other; Ctrl-C leaves the service to its work."""
@@ -77,6 +77,7 @@ class RemoteFollowing:
                     away_since, last_id = None, event.id or last_id
                     if self._take(event, path, before):
                         return
+                time.sleep(POLL_S / 4)  # it has ended before the record has: whatever ends it may do so again at once
             except Transient as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.wait_s:
@@ -89,12 +90,14 @@ class RemoteFollowing:
     def _take(self, event: Event, path: str, before: int) -> bool:
         """Note what an event tells; True where nothing more will come."""
         try:
-            told = json.loads(event.data)
+            told = json.loads(event.data, object_hook=Record)
         except ValueError:
+            return False
+        if not isinstance(told, Record):
             return False
         if event.type in {SNAPSHOT, END}:
             return self._is_over(told, path, before)
-        data = told.get("data") if isinstance(told, dict) and BATCHES in path else None
+        data = told.get("data") if BATCHES in path else None
         job = data if isinstance(data, dict) and data.get("object") == "job" else {}
         if job.get("status") in FINAL and job["id"] not in self._seen:
             self._note(self.service.get(f"/api/v1/jobs/{job['id']}"))
@@ -125,7 +128,8 @@ class RemoteFollowing:
             fields = {"id": job["id"], "name": name, "state": job["status"], "audio_s": seconds, "error": error}
             self._print({"type": "file", **fields})
         elif error:
-            click.echo(f"{click.style('failed', fg='red')}  {name}: {error['detail']} [{error['code']}]", err=True)
+            told = display_name(f"{error['detail']} [{error['code']}]")
+            click.echo(f"{click.style('failed', fg='red')}  {name}: {told}", err=True)
         elif not current().quiet:
             click.echo(f"{job['status']}  {name}  ({duration(seconds)})", err=True)
 

@@ -10,8 +10,8 @@ from voicejobs.cli.main import EXIT_REJECTED, complain
 from voicejobs.cli.remote import audio_s, counts_of, name_of, records, seconds_of
 from voicejobs.cli.remote_follow import RemoteFollowing
 from voicejobs.cli.show import counts, duration, print_json, print_table, when
-from voicejobs.client.service import Service
-from voicejobs.errors import BadOption, Transient, VoicejobsError
+from voicejobs.client.service import Service, segment
+from voicejobs.errors import AccessDenied, BadOption, Transient, VoicejobsError
 from voicejobs.settings import Settings
 from voicejobs.store.paths import display_name
 
@@ -33,7 +33,7 @@ def list_batches(settings: Settings, *, state: str | None, after: str | None, li
 def show_batch(settings: Settings, batch_id: str, *, as_json: bool) -> None:
     """Show how a batch stands, and which of its jobs failed and why."""
     with Service(settings) as service:
-        found = service.get(f"/api/v1/batches/{batch_id}")
+        found = service.get(f"/api/v1/batches/{segment(batch_id)}")
         failed = records(service, "/api/v1/jobs", 1000, batch_id=batch_id, status="failed")
     if as_json:
         print_json("batch", {**found, "failures": failed})
@@ -49,7 +49,7 @@ def show_batch(settings: Settings, batch_id: str, *, as_json: bool) -> None:
 def cancel_batch(settings: Settings, batch_id: str, *, as_json: bool) -> None:
     """Cancel what a batch has not finished."""
     with Service(settings) as service:
-        found = service.post(f"/api/v1/batches/{batch_id}/cancel")
+        found = service.post(f"/api/v1/batches/{segment(batch_id)}/cancel")
     if as_json:
         print_json("cancelled", found)
     elif not current().quiet:
@@ -59,7 +59,7 @@ def cancel_batch(settings: Settings, batch_id: str, *, as_json: bool) -> None:
 def retry_batch(settings: Settings, batch_id: str, *, wait: bool, as_json: bool) -> int:
     """Take the failed jobs of a batch up again, and follow it if that is asked."""
     with Service(settings) as service:
-        found = service.post(f"/api/v1/batches/{batch_id}/retry-failed")
+        found = service.post(f"/api/v1/batches/{segment(batch_id)}/retry-failed")
         if wait:
             return RemoteFollowing(service, as_json, settings.server_wait_s).batches([batch_id])
     if as_json:
@@ -109,8 +109,8 @@ def list_jobs(settings: Settings, limit: int, *, as_json: bool, dead: bool, **fi
 def show_job(settings: Settings, job_id: str, *, as_json: bool) -> None:
     """Show what the service tells of a job, with the attempts at its steps."""
     with Service(settings) as service:
-        job = service.get(f"/api/v1/jobs/{job_id}")
-        attempts = service.get(f"/api/v1/jobs/{job_id}/attempts")["data"]
+        job = service.get(f"/api/v1/jobs/{segment(job_id)}")
+        attempts = service.get(f"/api/v1/jobs/{segment(job_id)}/attempts")["data"]
     if as_json:
         print_json("job", {**job, "attempts": attempts})
         return
@@ -169,14 +169,12 @@ def _each(service: Service, job_ids: Sequence[str], what: str) -> tuple[list[str
     done, refused = [], 0
     for job_id in job_ids:
         try:
-            service.post(f"/api/v1/jobs/{job_id}/{what}")
-        except Transient:
-            raise
+            done.append(str(service.post(f"/api/v1/jobs/{segment(job_id)}/{what}")["id"]))
+        except (AccessDenied, Transient):
+            raise  # the next one would end in the same way
         except VoicejobsError as error:
             complain(error, name=job_id)
             refused += 1
-        else:
-            done.append(job_id)
     return done, refused
 
 

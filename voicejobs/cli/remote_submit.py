@@ -14,7 +14,8 @@ import click
 from voicejobs.cli.globals import current
 from voicejobs.cli.inputs import RECORDINGS, Found, Search, find_inputs
 from voicejobs.cli.lists import expand_lists
-from voicejobs.cli.main import EXIT_REJECTED, complain
+from voicejobs.cli.main import EXIT_INTERRUPTED, EXIT_REJECTED, complain
+from voicejobs.cli.outputs import require_writable
 from voicejobs.cli.patterns import Pattern, parse_size
 from voicejobs.cli.recognition_options import option_warnings, wishes
 from voicejobs.cli.remote_download import Download, download_batch
@@ -59,23 +60,32 @@ def run(settings: Settings, paths: Sequence[str], flags: Mapping[str, Any], give
         click.echo("error: no audio files were found there [no_input]", err=True)
         click.echo("  Name files, or folders that hold recordings.", err=True)
         return EXIT_NO_INPUT
-    uploads, refused = _hashed(found)
-    if not uploads:
-        return EXIT_REJECTED
+    writes = flags["wait"] and "output_dir" in given
     with Service(settings) as service:
+        if writes:
+            require_writable(flags["output_dir"])
+        hashed = _hashed(found)
         notes = Notes(settings.state_dir / "uploads", service.url)
-        file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(uploads)
+        try:
+            uploads, file_ids = _Sending(service, notes, quiet=current().quiet or flags["as_json"]).all(hashed)
+        except KeyboardInterrupt:
+            click.echo("\nNothing was submitted. Run it again: what the service has is not sent again.", err=True)
+            return EXIT_INTERRUPTED
+        if not uploads:
+            return EXIT_REJECTED
         batches, replayed = _create(service, uploads, file_ids, {**_wish(flags, formats, given)})
-        _tell(batches, len(uploads), len(refused), flags, replayed=replayed)
+        refused = len(found) - len(uploads)
+        _tell(batches, len(uploads), refused, flags, replayed=replayed, is_idle="output_dir" in given and not writes)
         code = EXIT_SOME_REFUSED if refused else 0
         if not flags["wait"]:
             return code
         following = RemoteFollowing(service, flags["as_json"], settings.server_wait_s)
         code = following.batches(batches) or code
-        if "output_dir" in given:
+        if writes and code != EXIT_INTERRUPTED:
             wish = Download(formats, flags["output_dir"], render_flags(flags), flags["force"], as_line=True)
-            for batch_id in batches:
-                code = download_batch(service, batch_id, wish, as_json=flags["as_json"]) or code
+            for number, batch_id in enumerate(batches):
+                names = [one.relative for one in uploads[number * MAX_ITEMS : (number + 1) * MAX_ITEMS]]
+                code = download_batch(service, batch_id, wish, as_json=flags["as_json"], names=names) or code
         return code
 
 
@@ -90,9 +100,16 @@ def _search(flags: Mapping[str, Any]) -> Search:
     )
 
 
-def _hashed(found: Sequence[Found]) -> tuple[list[Upload], list[Found]]:
-    """Return the files with their hashes, and those that cannot be read, each of which has been told of."""
-    uploads, refused = [], []
+@dataclass(frozen=True, slots=True)
+class NamedUpload(Upload):
+    """Name a file that goes to the service, and what it is called here, byte for byte."""
+
+    relative: str = ""
+
+
+def _hashed(found: Sequence[Found]) -> list[NamedUpload]:
+    """Return the files with their hashes; those that cannot be read are told of and left out."""
+    uploads = []
     for one in found:
         try:
             if one.error is not None:
@@ -100,10 +117,9 @@ def _hashed(found: Sequence[Found]) -> tuple[list[Upload], list[Found]]:
             content = read_content(one.path, display_name(one.relative))
         except InputError as error:
             complain(error)
-            refused.append(one)
             continue
-        uploads.append(Upload(one.path, display_name(one.relative), content.sha256, content.size))
-    return uploads, refused
+        uploads.append(NamedUpload(one.path, display_name(one.relative), content.sha256, content.size, one.relative))
+    return uploads
 
 
 @dataclass(slots=True)
@@ -117,11 +133,23 @@ class _Sending:
     _total: int = 0
     _told: float = field(default_factory=time.monotonic)
 
-    def all(self, uploads: Sequence[Upload]) -> dict[str, str]:
-        """Return the ids of the files at the service, by hash."""
-        contents = {one.sha256: one for one in uploads}
-        self._total = sum(one.size for one in contents.values())
-        return {digest: bring(self.service, self.notes, one, self._note) for digest, one in contents.items()}
+    def all(self, uploads: Sequence[NamedUpload]) -> tuple[list[NamedUpload], dict[str, str]]:
+        """Return the files that the service has, and their ids by hash.
+
+        A file that changes meanwhile, or can be read no more, costs the others nothing: it is told of and left out.
+        """
+        self._total = sum(one.size for one in {one.sha256: one for one in uploads}.values())
+        there: list[NamedUpload] = []
+        ids: dict[str, str] = {}
+        for one in uploads:
+            try:
+                if one.sha256 not in ids:
+                    ids[one.sha256] = bring(self.service, self.notes, one, self._note)
+            except InputError as error:
+                complain(error)
+            else:
+                there.append(one)
+        return there, ids
 
     def _note(self, count: int) -> None:
         """Count bytes that the service has, and say so now and then."""
@@ -170,7 +198,7 @@ def _create(
             "POST", "/api/v1/batches", json=body, headers={IDEMPOTENCY_KEY: f"voicejobs-submit-{digest}"}
         )
         replayed = replayed or answer.headers.get(REPLAYED) == "true"
-        batches.append(str(answer.json()["id"]))
+        batches.append(str(service.read(answer)["id"]))
     return batches, replayed
 
 
@@ -183,8 +211,10 @@ def _item(upload: Upload, file_id: str) -> dict[str, Any]:
     return {"source": short, "metadata": {"path": name[-MAX_PATH_CHARS:]}}
 
 
-def _tell(batches: Sequence[str], count: int, refused: int, flags: Mapping[str, Any], *, replayed: bool) -> None:
-    """Print the ids, and what became of the files."""
+def _tell(
+    batches: Sequence[str], count: int, refused: int, flags: Mapping[str, Any], *, replayed: bool, is_idle: bool
+) -> None:
+    """Print the ids, and what became of the files; `is_idle` says that an output folder was named in vain."""
     outcome = {"submitted": 0 if replayed else count, "known": count if replayed else 0, "done": 0}
     told = {"batches": list(batches), "lines": count + refused, **outcome, "refused": refused}
     if flags["as_json"]:
@@ -197,7 +227,10 @@ def _tell(batches: Sequence[str], count: int, refused: int, flags: Mapping[str, 
     if current().quiet:
         return
     files = "1 file" if count == 1 else f"{count} files"
-    click.echo(f"{files} submitted{' before' if replayed else ''}", err=True)
+    left = f", {refused} left out" if refused else ""
+    click.echo(f"{files} submitted{' before' if replayed else ''}{left}", err=True)
+    if is_idle:
+        click.echo("  -o counts with --wait; without it `batch download BATCH -o DIR` writes the text later.", err=True)
     if replayed:
         click.echo("  `voicejobs batch retry-failed` takes failures up again, --force submits all anew.", err=True)
     elif not flags["wait"]:

@@ -21,6 +21,8 @@ from voicejobs.settings import Settings, inherited_environment, read_secret
 
 DEFAULT_VOICE_MODEL = "en_US-joe-medium"
 DEFAULT_API_PORT = 8000
+_PEM = click.Path(path_type=Path, exists=True, dir_okay=False, readable=True)
+_MOST_PORT = 65_535
 
 
 @click.group(cls=Group)
@@ -38,11 +40,11 @@ def serve() -> None:
     "--devices", default="auto", show_default=True, metavar="LIST",
     help="auto, cpu, or a list of cuda:N, GPU-<uuid> and MIG-<uuid>, each with @SHARE of its memory.",
 )  # fmt: skip
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that workers have to give their leases back.")  # fmt: skip
 @click.option("--max-memory-mb", type=click.IntRange(0), default=0, show_default=True, metavar="MB",
               help="Start a worker anew that takes more, with its children; 0: never.")  # fmt: skip
-@click.option("--ready-file", type=click.Path(path_type=Path), help="File that is there while all workers take work.")
+@click.option("--ready-file", type=option_types.ReadyFile(), help="File that is there while all workers take work.")
 def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | None) -> None:
     """Run one worker for each device, and keep them running.
 
@@ -83,16 +85,20 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
               help="Requests that work at once; 0: as the engines need.")  # fmt: skip
 @click.option("--max-streams", type=click.IntRange(0), default=32, show_default=True, help="Streams open at once.")
 @click.option("--queue-length", type=click.IntRange(0), help="Requests that may wait.")
-@click.option("--wait", type=click.FloatRange(0), metavar="SECONDS", help="How long one may wait.")
-@click.option("--max-message-mb", type=click.FloatRange(0, min_open=True), metavar="MIB", help="Largest message.")
+@click.option("--wait", type=option_types.FloatRange(0), metavar="SECONDS", help="How long one may wait.")
+@click.option(
+    "--max-message-mb", type=option_types.FloatRange(0, min_open=True), metavar="MIB", help="Largest message."
+)
 @click.option("--keys-file", type=click.Path(path_type=Path), help="File with NAME=KEY lines; calls need a key then.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain of the server, PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
-@click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
+@click.option("--tls-cert", type=_PEM, help="Certificate chain of the server, PEM.")
+@click.option("--tls-key", type=_PEM, help="Its private key, PEM.")
+@click.option("--client-ca", type=_PEM, help="CA whose certificates clients must have, PEM.")
 @click.option("--allow-public", is_flag=True, help="Serve a public address without TLS or without keys.")
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that calls have to end after SIGTERM.")  # fmt: skip
-@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while calls are taken.")
+@click.option("--ready-file", type=option_types.ReadyFile(), help="File with the address while calls are taken.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+              help="Show metrics on this port of 127.0.0.1; 0 takes a free one; none if left out.")  # fmt: skip
 def engine(**given: Any) -> None:
     """Serve recognition and speech over gRPC, with the engine processes and the batching of a worker.
 
@@ -105,6 +111,8 @@ def engine(**given: Any) -> None:
     for name in ("slots", "grace"):
         words += [f"--{name}", str(given[name])]
     words += ["--streams", str(given["max_streams"])]
+    if given["metrics_port"] is not None:
+        words += ["--metrics-port", str(given["metrics_port"])]
     for name in ("tls_cert", "tls_key", "client_ca", "ready_file"):
         if given[name] is not None:
             words += [f"--{name.replace('_', '-')}", str(given[name].absolute())]
@@ -124,7 +132,7 @@ def engine(**given: Any) -> None:
 @click.option("--allow-anonymous", is_flag=True, help="Ask for no credentials; on loopback only.")
 @click.option("--allow-public", is_flag=True, help="Serve an address that others reach, in plain text.")
 @click.option("--url-prefix", default="", metavar="PATH", help="First part of all paths, behind a proxy.")
-@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while Flower answers.")
+@click.option("--ready-file", type=option_types.ReadyFile(), help="File with the address while Flower answers.")
 def flower(**given: Any) -> None:
     """Watch workers, queues and tasks with Flower, read-only.
 
@@ -149,13 +157,13 @@ def flower(**given: Any) -> None:
 @click.option("--address", default="127.0.0.1", show_default=True, metavar="HOST[:PORT]",
               help="Where to listen; an IPv6 address stands in brackets where a port follows.")  # fmt: skip
 @click.option("--port", type=click.IntRange(0, 65535), help="Port, 8000 by default; 0 takes a free one.")
-@click.option("--tls-cert", type=click.Path(path_type=Path), help="Certificate chain of the server, PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), help="Its private key, PEM.")
-@click.option("--client-ca", type=click.Path(path_type=Path), help="CA whose certificates clients must have, PEM.")
+@click.option("--tls-cert", type=_PEM, help="Certificate chain of the server, PEM.")
+@click.option("--tls-key", type=_PEM, help="Its private key, PEM.")
+@click.option("--client-ca", type=_PEM, help="CA whose certificates clients must have, PEM.")
 @click.option("--allow-public", is_flag=True, help="Serve a public address without TLS, or before there is a key.")
-@click.option("--grace", type=click.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that requests have to end after SIGTERM.")  # fmt: skip
-@click.option("--ready-file", type=click.Path(path_type=Path), help="File with the address while requests are taken.")
+@click.option("--ready-file", type=option_types.ReadyFile(), help="File with the address while requests are taken.")
 def api(**given: Any) -> None:
     """Serve the REST service: jobs, files and keys over HTTP, and what clients of OpenAI expect.
 
@@ -184,7 +192,7 @@ def _place(address: str, port: int | None) -> tuple[str, int]:
     host, stated = address, ""
     if address.startswith("[") or address.count(":") == 1:
         host, _, stated = address.rpartition(":") if not address.endswith("]") else (address, "", "")
-    if not host or (stated and not stated.isdigit()):
+    if not host or (stated and not (stated.isascii() and stated.isdigit() and int(stated) <= _MOST_PORT)):
         raise BadUsage(f"{address!r} is no address", hint="Write HOST, HOST:PORT or [IPV6]:PORT.")
     if port is None:
         port = int(stated) if stated else DEFAULT_API_PORT

@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from voicejobs.store.paths import display_name
+
 
 def print_json(kind: str, value: Any) -> None:
     """Print one JSON document."""
@@ -14,8 +16,8 @@ def print_json(kind: str, value: Any) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print columns of text, as wide as their widest cell."""
-    table = [list(titles), *[list(row) for row in rows]]
+    """Print columns of text, as wide as their widest cell; what would move the cursor of a terminal is escaped."""
+    table = [list(titles), *[[display_name(cell) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in table) for column in range(len(titles))]
     for row in table:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

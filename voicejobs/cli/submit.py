@@ -1,10 +1,10 @@
 """`voicejobs submit`: its options; what they do is loaded when they are used."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.globals import current_settings
@@ -45,7 +45,7 @@ each line is submitted once.
     "--output-dir",
     default=".",
     show_default=True,
-    type=click.Path(path_type=Path),
+    type=option_types.OutputFolder(),
     help="Output folder, as the workers see it; of a service, where --wait writes the text if it is given.",
 )
 @click.option(

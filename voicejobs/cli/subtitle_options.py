@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.formats.options import PROFILES, RenderOptions
 
 _Decorated = TypeVar("_Decorated", bound=Callable[..., Any])
@@ -26,7 +27,7 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         help="Words of a subtitle line; alone, it makes cues of one line.",
     ),
     click.option(
-        "--max-chars-per-second", type=click.FloatRange(1, 10_000), default=None,
+        "--max-chars-per-second", type=option_types.FloatRange(1, 10_000), default=None,
         help="Reading speed that subtitles keep below where they can.",
     ),
     click.option(

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.durations import Duration
 from voicejobs.cli.globals import current_settings
@@ -84,7 +85,9 @@ is missing is done.
 )
 @click.option("--max-failures", type=click.IntRange(1), metavar="N", help="Stop after N failed files.")
 @click.option("--fail-fast", is_flag=True, help="Stop after the first failed file.")
-@click.option("--timeout", type=click.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long.")
+@click.option(
+    "--timeout", type=option_types.FloatRange(0, min_open=True), metavar="SECONDS", help="Stop after so long."
+)
 @click.option(
     "--expires-after",
     type=Duration(is_positive=True),

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from voicejobs.cli import option_types
 from voicejobs.cli.completers import complete_formats
 from voicejobs.cli.recognition_options import recognition_options
 from voicejobs.cli.remote import server_option
@@ -33,7 +34,7 @@ command; what it has taken is in the database, and the same command goes on with
     "-o",
     "--output-dir",
     required=True,
-    type=click.Path(path_type=Path),
+    type=option_types.OutputFolder(),
     help="Output folder, in which the tree is mirrored; it may lie in FOLDER.",
 )
 @click.option(
@@ -54,7 +55,7 @@ command; what it has taken is in the database, and the same command goes on with
 @click.option("--min-size", default="0", metavar="SIZE", help="Leave aside smaller files: 20k, 1.5M.")
 @click.option(
     "--settle",
-    type=click.FloatRange(0, 86_400),
+    type=option_types.FloatRange(0, 86_400),
     default=2.0,
     show_default=True,
     metavar="SECONDS",
@@ -62,7 +63,7 @@ command; what it has taken is in the database, and the same command goes on with
 )
 @click.option(
     "--poll",
-    type=click.FloatRange(0.05, 3600),
+    type=option_types.FloatRange(0.05, 3600),
     default=1.0,
     show_default=True,
     metavar="SECONDS",

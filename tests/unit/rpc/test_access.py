@@ -35,9 +35,12 @@ def test_only_loopback_and_unix_sockets_are_private(address: str, *, public: boo
     assert is_public(address) is public
 
 
-@pytest.mark.parametrize("address", ["", "50051", ":50051", "localhost", "localhost:", "127.0.0.1:http"])
+@pytest.mark.parametrize(
+    "address",
+    ["", "50051", ":50051", "localhost", "localhost:", "127.0.0.1:http", "127.0.0.1:65536", "127.0.0.1:\u0661"],
+)
 def test_what_is_no_address_is_refused(address: str) -> None:
-    """An address has a host and a port in digits."""
+    """An address has a host and a port in digits, 65535 at most."""
     with pytest.raises(BadOption):
         is_public(address)
 
