@@ -236,7 +236,7 @@ def large_bodies() -> list[tuple[str, int, bytes]]:
 
 
 def test_no_call_reads_or_writes_megabytes_of_json(idle_service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch of thousands of jobs, a large job, a page of large rows, hours of speech: all goes in pieces."""
+    """Neither a batch of many jobs, a large job, a page of large rows nor hours of speech: all goes in pieces."""
     job = add_transcribed(idle_service.context.database, idle_service.context.blobs, long_transcript(0.5))
     bodies = large_bodies()
     calls = Calls(monkeypatch)
