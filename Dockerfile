@@ -16,10 +16,11 @@ FROM build AS build-cuda
 RUN /opt/venv/bin/pip install --no-cache-dir --disable-pip-version-check '.[gpu]'
 
 FROM ${PYTHON_IMAGE} AS base
-# The user and its one folder. The code belongs to root and is read-only to it; nothing is run from where files are written.
+# The user and its folders, each of which becomes a volume where it is mounted. The code belongs to root and is read-only
+# to it; nothing is run from where files are written.
 RUN groupadd --gid 10001 voicejobs \
     && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/voicejobs --shell /usr/sbin/nologin voicejobs \
-    && install -d -o 10001 -g 10001 -m 0700 /var/lib/voicejobs
+    && install -d -o 10001 -g 10001 -m 0700 /var/lib/voicejobs /var/lib/voicejobs/state /var/lib/voicejobs/models
 ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     HOME=/var/lib/voicejobs \
     PYTHONUNBUFFERED=1 \
@@ -28,7 +29,6 @@ ENV PATH=/opt/venv/bin:/usr/local/bin:/usr/bin:/bin \
     VOICEJOBS_MODELS_DIR=/var/lib/voicejobs/models
 USER 10001:10001
 WORKDIR /var/lib/voicejobs
-VOLUME ["/var/lib/voicejobs"]
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["voicejobs"]
 CMD ["--help"]

@@ -56,6 +56,27 @@ def model_choice(
     return "", ""
 
 
+def demand_prompt(engine: str, options: Mapping[str, Any]) -> None:
+    """Refuse the recording of a voice for an engine that would not listen to it, and its words without it.
+
+    Args:
+        engine: name of an engine that speaks.
+        options: those of the step `synthesise`, as far as they were given.
+
+    Raises:
+        BadOption: see there.
+    """
+    if not (options.get("prompt_audio") or options.get("prompt_text")):
+        return
+    if not engine_class(engine).facts(EngineSpec(engine)).takes_prompt:
+        raise BadOption(
+            f"The engine {engine!r} does not speak with the voice of a recording",
+            hint="Take cosyvoice, or leave it out.",
+        )
+    if not options.get("prompt_audio"):
+        raise BadOption("prompt_text tells what a recording says, and there is none", hint="Give prompt_audio too.")
+
+
 def detector_hash(settings: Settings, engine: str, *, fetch: Fetch | None = None) -> str:
     """Return the hash of the model of a detector of speech; empty for one that needs none from the catalogue.
 

@@ -7,8 +7,8 @@
     |   |   |   InputChanged, TooLong (AudioTooLongForSync), NotTranscript, NotSubtitles, EmptyText, BadText,
     |   |   |   BadAudioFormat, MessageTooLarge, TooLarge, AddressRefused, SourceRefused, SourceTooLarge
     |   |-- OutputExists, OutputUnwritable
-    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest), UnknownPipeline, UnknownStep,
-    |   |   UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
+    |   |-- BadOption (BadUsage, BadConfiguration, BadManifest, InvalidRequest, SecretUnusable), UnknownPipeline,
+    |   |   UnknownStep, UnknownEngine, UnknownModel, ModelUnavailable, ModelCorrupt, ExtraMissing, SchemaMismatch,
     |   |   NoSuchRecord (ModelNotFound), WrongState, DeviceRefused, Expired,
     |   |   AccessDenied (KeyNeeded, ScopeMissing, OriginRefused), NotServed, EngineRefused, KeyReused,
     |   |   RangeRefused, NoSuchPath, MethodNotAllowed, HostRefused, BadMediaType, LengthMissing, TooSlow,
@@ -255,6 +255,13 @@ class BadManifest(BadOption):
 
     code = "bad_manifest"
     default_hint = "Mend the line and run the command again: what is submitted is not submitted twice."
+
+
+class SecretUnusable(BadOption):
+    """The secret of the installation, which those of webhooks are derived from, is missing or cannot be used."""
+
+    code = "secret_unusable"
+    default_hint = "Whoever runs the service must set VOICEJOBS_WEBHOOK_SECRET, or mend its file in the state folder."
 
 
 class UnknownPipeline(Permanent):

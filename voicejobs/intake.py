@@ -16,6 +16,7 @@ from voicejobs.errors import BadOption, EmptyText, NoSuchRecord, VoicejobsError
 from voicejobs.outbound.sources import path_source, shown_name, url_source
 from voicejobs.pipelines.pipeline import DUB, SPEAK, Pipeline
 from voicejobs.settings import Settings
+from voicejobs.steps import prompt
 from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
@@ -203,8 +204,14 @@ def _hold_files(connection: Connection, tenant: str, items: Sequence[Item]) -> N
     Raises:
         NoSuchRecord: one was deleted since we looked.
     """
-    for file_id in sorted({item.source.file_id for item in items} - {""}):
+    named = {item.source.file_id for item in items} | {_prompt_file(item.wish) for item in items}
+    for file_id in sorted(named - {""}):
         hold_file(connection, tenant, file_id)
+
+
+def _prompt_file(wish: Wish) -> str:
+    """Return the id of the file with the voice to speak with; empty for none. All of it was checked before."""
+    return str({**wish.options, **wish.options.get(prompt.NODE, {})}.get("prompt_file_id", ""))
 
 
 def _prepared(
@@ -218,10 +225,12 @@ def _prepared(
     for number, item in enumerate(items):
         prefix = f"items[{number}]." if is_batch else ""
         with _below(prefix):
+            check_metadata(item.request.get("metadata", {}))
             key = json.dumps([item.wish.pipeline, item.wish.task, item.wish.engine, item.wish.model,
                               item.wish.options, list(item.wish.formats)], sort_keys=True)  # fmt: skip
             if key not in known:
-                known[key] = options_of(intake.settings, item.wish)
+                check_text(item.wish.options, "options")
+                known[key] = _with_prompt(intake, *options_of(intake.settings, item.wish))
             wanted, options = known[key]
             if graph is not None and wanted is not graph:
                 raise BadOption(
@@ -234,6 +243,23 @@ def _prepared(
     if graph is None:
         raise BadOption("There is nothing to submit", param="items")
     return graph, found
+
+
+def _with_prompt(
+    intake: Intake, graph: Pipeline, options: dict[str, dict[str, Any]]
+) -> tuple[Pipeline, Mapping[str, Mapping[str, Any]]]:
+    """Return the options with the blob of the recording where they name an uploaded file.
+
+    Raises:
+        NoSuchRecord: the tenant has no such file.
+    """
+    file_id = prompt.file_of(options)
+    if not file_id:
+        return graph, options
+    row = _file_rows(intake, [file_id]).get(file_id)
+    if row is None:
+        raise NoSuchRecord(f"There is no file {file_id!r}", hint="Upload it first.", param="options.prompt_file_id")
+    return graph, {**options, prompt.NODE: {**options[prompt.NODE], "prompt_audio": prompt.named(row.sha256)}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +293,7 @@ def check_terms(intake: Intake, terms: Terms) -> None:
         BadOption, NoSuchRecord: see the messages.
     """
     check_metadata(terms.metadata)
+    check_text(list(terms.webhook_ids), "webhook_ids")
     if terms.expires_after_s is not None and not terms.expires_after_s > 0:
         raise BadOption("expires_after must be a number of seconds above 0", param="expires_after")
     if not terms.webhook_ids:
@@ -293,6 +320,19 @@ def check_metadata(metadata: Mapping[str, str]) -> None:
                 f"metadata takes names of {MAX_METADATA_KEY_CHARS} characters and texts of {MAX_METADATA_CHARS}",
                 param="metadata",
             )
+    check_text(metadata, "metadata")
+
+
+def check_text(value: Any, param: str) -> None:
+    """Refuse JSON with half a character in it: it can be kept, and no answer that holds it could be written.
+
+    Raises:
+        BadOption: see there.
+    """
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise BadOption(f"{param} holds a surrogate alone, which is no character", param=param) from None
 
 
 def _file_rows(intake: Intake, ids: Sequence[str]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Tell webhooks what has ended: events become deliveries, deliveries are sent until they arrive or are given up.
 
 One thread looks, a few send. Any number of processes may do so on one database: the row of the cursor lets one spread
-events at a time, and a lease lets one send a delivery at a time.
+events at a time, and a lease lets one send a delivery at a time. Whose turn it is, `store.turns` says.
 """
 
 import json
@@ -10,10 +10,14 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+from sqlalchemy import Connection
+
 from voicejobs import logs
 from voicejobs.errors import VoicejobsError
 from voicejobs.receivers import Receivers, body_of
+from voicejobs.store import turns
 from voicejobs.store import webhooks as rows
+from voicejobs.store.turns import Caps, Turns
 from voicejobs.store.webhooks import Due
 
 logger = logging.getLogger(__name__)
@@ -21,7 +25,7 @@ logger = logging.getLogger(__name__)
 LOOK_EVERY_S = 0.5
 SENDERS = 16
 PER_WEBHOOK = 2
-"""Messages that one receiver gets at once: a slow one takes no more of the senders than these."""
+"""Messages that one receiver gets at once, of all processes together: a slow one takes no more senders than these."""
 KEPT_S = 30 * 86_400.0
 """Age at which a delivery that has ended leaves the log."""
 TIDY_EVERY_S = 3600.0
@@ -43,7 +47,9 @@ class Notifier:
         self._closing = threading.Event()
         self._freed = threading.Event()
         self._lock = threading.Lock()
-        self._sending: dict[str, int] = {}
+        self._sending = 0
+        self._turns = Turns()
+        self._caps = Caps(receivers.settings.webhook_tenant_messages, PER_WEBHOOK)
         self._tidied_at = time.monotonic()
         self._pool = ThreadPoolExecutor(SENDERS, "voicejobs-webhook")
         self._thread = threading.Thread(target=self._run, name="voicejobs-notify", daemon=True)
@@ -87,23 +93,32 @@ class Notifier:
         return self._send_due() > 0 or spread > 0
 
     def _send_due(self) -> int:
-        """Hand deliveries that are due to free senders; return how many."""
+        """Hand deliveries that are due to free senders; return how many.
+
+        Raises:
+            SecretUnusable: there are some, and nothing to sign them with; they wait without an attempt that counts.
+        """
         with self._lock:
-            free = SENDERS - sum(self._sending.values())
-            busy = [name for name, number in self._sending.items() if number >= PER_WEBHOOK]
+            free = SENDERS - self._sending
         if free <= 0:
             return 0
         with self._database.read() as connection:
-            ids = rows.find_due(connection, most=free, per_webhook=PER_WEBHOOK, busy=busy)
-        if not ids:
-            return 0
-        lease_s = self._receivers.lease_s
-        found = self._database.run(lambda connection: rows.claim(connection, ids, lease_s=lease_s), durable=False)
+            if not turns.find_due(connection, most=free, caps=self._caps, turns=self._turns):
+                return 0
+        self._receivers.require_secret()
+        found = self._database.run(lambda connection: self._take(connection, free), durable=False)
         for due in found:
+            self._turns.note(due.tenant, due.webhook_id)
             with self._lock:
-                self._sending[due.webhook_id] = self._sending.get(due.webhook_id, 0) + 1
+                self._sending += 1
             self._pool.submit(self._deliver, due)
         return len(found)
+
+    def _take(self, connection: Connection, most: int) -> list[Due]:
+        """Take leases on the deliveries whose turn it is."""
+        return turns.take_next(
+            connection, most=most, caps=self._caps, turns=self._turns, lease_s=self._receivers.lease_s
+        )
 
     def _deliver(self, due: Due) -> None:
         """Send one delivery and write down what became of it; without that its lease runs out, and it is sent again."""
@@ -127,10 +142,7 @@ class Notifier:
             logger.exception("unforeseen error while telling a webhook")
         finally:
             with self._lock:
-                left = self._sending.get(due.webhook_id, 1) - 1
-                self._sending[due.webhook_id] = left
-                if not left:
-                    del self._sending[due.webhook_id]
+                self._sending -= 1
             self._freed.set()
 
     def _tidy(self) -> None:

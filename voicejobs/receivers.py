@@ -85,6 +85,15 @@ class Receivers:
             BadOption: one has the wrong form.
         """
         self._policy  # noqa: B018 - reading it is the check
+        signing.check_setting(self.settings)
+
+    def require_secret(self) -> None:
+        """Do nothing where there is a secret of the installation to derive others from.
+
+        Raises:
+            SecretUnusable: there is none.
+        """
+        self._installation  # noqa: B018 - reading it is the check
 
     def _target(self, url: str) -> str:
         """Return the address of a webhook in its plain form.
@@ -103,14 +112,16 @@ class Receivers:
 
         Raises:
             AddressRefused: the address may not be told.
-            BadOption: there is no such type, or no secret to derive from.
+            BadOption: there is no such type.
+            SecretUnusable: there is no secret to derive from.
             QuotaReached: the tenant has as many as it may have.
         """
         target = self._target(url)
         wanted = expanded(types)
-        self._installation  # noqa: B018 - where there is none, nothing is made
+        self.require_secret()  # where there is none, nothing is made
 
         def insert(connection: Connection) -> Any:
+            rows.add_one_at_a_time(connection)
             if rows.count(connection, tenant) >= MOST_PER_TENANT:
                 raise QuotaReached(f"There are {MOST_PER_TENANT} webhooks already", hint="Remove one first.")
             webhook_id = rows.add(connection, tenant=tenant, url=target, types=wanted)
@@ -172,7 +183,9 @@ class Receivers:
 
         Raises:
             NoSuchRecord: the tenant has none with this id.
+            SecretUnusable: there is no secret to derive from.
         """
+        self.require_secret()  # or the new one would count, and nobody would have seen it
 
         def act(connection: Connection) -> Any:
             row = _demand(connection, tenant, webhook_id, lock=True)
@@ -187,7 +200,9 @@ class Receivers:
 
         Raises:
             NoSuchRecord: the tenant has no such webhook.
+            SecretUnusable: there is no secret to sign with.
         """
+        self.require_secret()
         event_id, now = new_id("evt"), time.time()
         body = _written(event_id, rows.TEST_TYPE, now, {"id": webhook_id})
 
@@ -247,7 +262,7 @@ class Receivers:
                 due.url, headers, body, total_s=self.settings.webhook_timeout_s
             )
         except (AddressRefused, AddressUnavailable) as error:
-            return _failure(due, None, error.message)
+            return _failure(due, None, error.message, error.details.get("retry_after_s"))
         if HTTPStatus.OK <= answer.status < HTTPStatus.MULTIPLE_CHOICES:
             return Outcome(rows.DELIVERED, answer.status)
         return _failure(due, answer.status, f"it answered {answer.status}", answer.retry_after_s)

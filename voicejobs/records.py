@@ -136,8 +136,8 @@ def _stage(progress: Progress, source: Mapping[str, Any]) -> str | None:
 
 def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, now: float) -> dict[str, Any]:
     """Return one record."""
-    options, source = json.loads(row.options), json.loads(row.source)
-    request = json.loads(row.request) if row.request else {}
+    options, source = _loads(row.options), json.loads(row.source)
+    request = _loads(row.request) if row.request else {}
     engine: dict[str, Any] = next(
         (options[node.name] for node in pipeline(row.pipeline).nodes if node.step in _ENGINE_STEPS), {}
     )
@@ -169,6 +169,14 @@ def _job_record(row: Any, progress: Progress, kept: Sequence[Any], result: Any, 
         "artifacts": [artifact_record(one) for one in kept],
         "trace_id": row.trace_id,
     }
+
+
+def _loads(text: str) -> Any:
+    """Return JSON of a row without halves of characters: a command line may have bytes that are no text."""
+    value = json.loads(text)
+    if "\\ud" in text:  # so are written both halves of a rare character, and a half alone
+        value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    return value
 
 
 def _movement(row: Any, progress: Progress, now: float) -> dict[str, Any]:

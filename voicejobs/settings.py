@@ -29,10 +29,16 @@ OF_THE_COMMAND_LINE = frozenset({"CONFIG", "PROFILE", "COLOR", "QUIET", "VERBOSE
 """Variables with our prefix that the command line reads; so are those that begin with the name of a command."""
 COMMANDS = (
     "TRANSCRIBE", "SPEAK", "SUBMIT", "CONVERT", "LINT", "JOB", "BATCH", "SERVE", "VOICES", "MODELS", "CONFIG", "DB",
-    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY",
+    "DOCTOR", "PRUNE", "COMPLETION", "VERSION", "WEBHOOK", "WATCH", "KEY", "RETELL",
 )  # fmt: skip
 _OPTIONS_OF_WEBHOOK = tuple(f"WEBHOOK_{name}_" for name in ("ADD", "LIST", "REMOVE", "ROTATE", "TEST", "VERIFY"))
 """Settings begin with the name of this command, too: what is neither is a slip."""
+
+
+_LARGEST = (1 << 63) - 1
+"""Whole numbers above do not fit into a row, and some not into a floating-point number."""
+_MOST = {"api_requests_per_minute": 1_000_000, "api_concurrency": 1_000_000}
+"""Settings that a key may have for itself, and cannot have larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,7 @@ class Settings:
         api_engine_url: voice engine for live captions, `grpc://host:port`, `grpcs://host:port` or `unix:///path`.
         api_engine_key: key that it asks for; empty for none.
         api_live_streams: live captions at once; further ones are refused.
+        api_live_key_streams: of these, those of one key; 0 for no limit.
         api_live_s: longest stream of live captions, in seconds.
         fake_cost_base_s: seconds of one call of the engine `fake`, whatever its batch.
         fake_cost_window_s: seconds that each window adds to a call of the engine `fake`.
@@ -135,6 +142,8 @@ class Settings:
         webhook_ports: ports that they may name, with commas between; `*` for any.
         webhook_networks: networks that are not public and may be told all the same, as `10.1.0.0/16`.
         webhook_timeout_s: seconds in which a receiver must have answered.
+        webhook_tenant_messages: messages to webhooks of one tenant under way at once, in all processes of the service
+            together; 0 for no limit.
         flower_auth: who may look at Flower, as `NAME:PASSWORD`, a comma or a line each; empty: nobody.
         otel_endpoint: OpenTelemetry collector, as `http://host:4318`; empty sends no spans.
         server_url: voicejobs service that commands with `--server` talk to, as `https://host:8000`.
@@ -200,6 +209,7 @@ class Settings:
     api_engine_url: str = ""
     api_engine_key: str = field(default="", repr=False)
     api_live_streams: int = 16
+    api_live_key_streams: int = 8
     api_live_s: float = 3 * 3600.0
     fake_cost_base_s: float = 0.0
     fake_cost_window_s: float = 0.0
@@ -235,6 +245,7 @@ class Settings:
     webhook_ports: str = "80,443"
     webhook_networks: str = ""
     webhook_timeout_s: float = 15.0
+    webhook_tenant_messages: int = 8
     flower_auth: str = field(default="", repr=False)
     otel_endpoint: str = ""
     server_url: str = ""
@@ -325,6 +336,15 @@ def environment() -> Mapping[str, str]:
     return os.environ
 
 
+def forbid_telemetry() -> None:
+    """Keep libraries of engines from telling their makers, in this process and its children; to be called before them.
+
+    ONNX Runtime from 1.29 on sends events to its maker and keeps a number for this machine, unless this variable says
+    no by the time it is imported. Who sets it otherwise has decided so.
+    """
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+
+
 def inherited_environment() -> dict[str, str]:
     """Return a copy of the process environment without our settings, to build that of a child process."""
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
@@ -395,14 +415,17 @@ def coerce(name: str, text: str, *, label: str) -> object:
             return Path(text).expanduser().absolute()
         if kind == "str":
             return text
-        return _not_negative({"int": int, "float": float}[kind](text))
+        value = _not_negative({"int": int, "float": float}[kind](text))
     except (KeyError, ValueError, RuntimeError):
         raise BadOption(f"{label}={text!r} is not a valid {kind}", hint="docs/settings.md shows the form.") from None
+    if value > _MOST.get(name, value):
+        raise BadOption(f"{label}={text!r} is too large", hint=f"It is {_MOST[name]} at most; 0 sets no limit.")
+    return value
 
 
 def _not_negative(value: float) -> float:
     """Return a finite number of at least 0; seconds, sizes and counts have no others, and `nan` is none."""
-    if not 0 <= value < float("inf"):
+    if not 0 <= value < float("inf") or (isinstance(value, int) and value > _LARGEST):
         raise ValueError(value)
     return value
 

@@ -20,11 +20,12 @@ from voicejobs.errors import (
     QueueFull,
 )
 from voicejobs.pipelines.pipeline import Pipeline
+from voicejobs.steps import prompt
 from voicejobs.store import jobs as rows
 from voicejobs.store.blobs import INLINE_LIMIT_BYTES, BlobStore
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
-from voicejobs.store.jobs import NewBatch, NewJob
+from voicejobs.store.jobs import NewArtifact, NewBatch, NewJob
 from voicejobs.store.paths import HASH8, UNREAD, decode_path, display_name, encode_path
 from voicejobs.store.schema import batches, jobs, results
 from voicejobs.store.states import STARTABLE_JOB, JobState
@@ -198,6 +199,7 @@ class Submission:
             unread = [self._unread_job(file) for file in far]
             rows.insert_jobs(connection, self.batch_id, [*new, *failed, *unread], tenant=self.tenant)
             self._keep_texts(connection, fresh, new)
+            self._keep_prompts(connection, [*new, *unread])
             for (file, error), job in zip(refused, failed, strict=True):
                 accepted[file.path] = Accepted(file, "refused", job.id, self.batch_id, error=error)
             for item, job in zip(fresh, new, strict=True):
@@ -287,6 +289,17 @@ class Submission:
                 artifact = self.blobs.store(item.file.text.encode(), TEXT, {"type": "text/plain"})
                 first = rows.step_run_id(job.id, self.pipeline.nodes[0].name)
                 rows.insert_artifact(connection, job.id, first, artifact)
+
+    def _keep_prompts(self, connection: Connection, new: Sequence[NewJob]) -> None:
+        """Keep the recordings of voices for as long as the jobs that are to speak with them."""
+        for job in new:
+            options = job.options if isinstance(job.options, Mapping) else {}  # text only where a row was written out
+            digest = prompt.digest_of(options)
+            if digest and self.blobs is not None:
+                artifact = NewArtifact(prompt.KIND, digest, self.blobs.size_bytes(digest), None, {})
+                rows.insert_artifact(
+                    connection, job.id, rows.step_run_id(job.id, self.pipeline.nodes[0].name), artifact
+                )
 
     def _demand_room(self, connection: Connection, more: int) -> None:
         """Refuse a submission beyond the ceiling.

@@ -13,6 +13,7 @@ from voicejobs.formats import RenderOptions
 from voicejobs.models.catalogue import CATALOGUE
 from voicejobs.pipelines.pipeline import DUB, SPEAK, TRANSCRIBE, TRANSCRIBE_SPEAK, Pipeline, pipeline
 from voicejobs.settings import Settings
+from voicejobs.steps import prompt
 from voicejobs.steps.option_schemas import SCHEMAS, check
 
 CAPTION_FORMATS: Final = ("srt", "vtt", "json")
@@ -231,6 +232,12 @@ def speech_options(
     with naming("model"):
         model, sha256 = choices.model_choice(settings, engine, wanted, kind="synthesiser", default="en_US-joe-medium")
     synthesise |= {"engine": engine, "model": model, "model_sha256": sha256}
+    if (file_id := synthesise.pop("prompt_file_id", "")) and not synthesise.get("prompt_audio"):
+        synthesise["prompt_audio"] = prompt.of_file(file_id)
+    elif file_id:
+        raise BadOption("prompt_audio and prompt_file_id say the same: give one", param="options.prompt_file_id")
+    with naming("options.prompt_audio"):
+        choices.demand_prompt(engine, synthesise)
     listener = synthesise.pop("verify_model", "")
     if synthesise.pop("verify", False):
         with naming("options.verify_model"):
@@ -241,7 +248,8 @@ def speech_options(
     plan = dict(sorted_[planner])
     with naming("options.language"):
         tag = choices.language_tag(plan.get("language") or "")
-    plan["language"] = tag or (choices.language_of(model) if speaks_only else None)
+    heard = "en" if sorted_.get("recognise", {}).get("task", wish.task) == "translate" else None
+    plan["language"] = tag or (choices.language_of(model) if speaks_only else heard)
     return {**made, planner: plan}
 
 

@@ -171,10 +171,18 @@ def upgrade() -> None:
     op.create_index(
         "ix_deliveries_due",
         "deliveries",
-        ["next_at"],
+        ["webhook_id", "next_at", "id"],
         unique=False,
         sqlite_where=sa.text("state = 'pending'"),
         postgresql_where=sa.text("state = 'pending'"),
+    )
+    op.create_index(
+        "ix_deliveries_leased",
+        "deliveries",
+        ["lease_until"],
+        unique=False,
+        sqlite_where=sa.text("state = 'pending' AND lease_until IS NOT NULL"),
+        postgresql_where=sa.text("state = 'pending' AND lease_until IS NOT NULL"),
     )
     op.create_index("uq_deliveries_event", "deliveries", ["webhook_id", "event_id"], unique=True)
     op.create_table(
@@ -240,6 +248,12 @@ def downgrade() -> None:
     op.drop_index("ix_upload_parts_sha256", table_name="upload_parts")
     op.drop_table("upload_parts")
     op.drop_index("uq_deliveries_event", table_name="deliveries")
+    op.drop_index(
+        "ix_deliveries_leased",
+        table_name="deliveries",
+        sqlite_where=sa.text("state = 'pending' AND lease_until IS NOT NULL"),
+        postgresql_where=sa.text("state = 'pending' AND lease_until IS NOT NULL"),
+    )
     op.drop_index(
         "ix_deliveries_due",
         table_name="deliveries",

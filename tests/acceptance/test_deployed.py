@@ -4,6 +4,7 @@ No container engine runs here. What a container would have is put in its place: 
 deploy/make-secrets makes, a free port for each port, and the engine `fake` for a model of 145 MB.
 """
 
+import json
 import os
 import re
 import signal
@@ -16,8 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import yaml
+from numpy.typing import NDArray
+from websockets.sync.client import connect
 
 from tests.acceptance.harness import ROOT, example_speech, wait_for, write_recording
 from tests.servers.process import die_with_parent, free_port
@@ -26,6 +30,8 @@ from tests.servers.valkey import find_binary
 pytestmark = [pytest.mark.services, pytest.mark.timeout(180)]
 
 PORTS = {"redis": 6379, "api": 8000, "engine": 50051, "flower": 5555}
+IMAGE = dict(re.findall(r"(VOICEJOBS_\w+)=(\S+)", (ROOT / "Dockerfile").read_text()))
+"""What the image says where the compose file says nothing."""
 
 
 @dataclass(slots=True)
@@ -53,11 +59,24 @@ class Deployment:
         (self.secrets / "database_url").write_text(self.database_url + "\n")
         (self.folder / "bin").mkdir()
         (self.folder / "bin" / "redis-server").symlink_to(find_binary())
+        (self.folder / "models").mkdir()
+        self.home.mkdir()
+        (self.folder / "nowhere").touch()
 
     @property
     def secrets(self) -> Path:
         """Return the folder of the secrets."""
         return self.folder / "secrets"
+
+    @property
+    def home(self) -> Path:
+        """Return the folder that is /var/lib/voicejobs in a container, where nothing can be written."""
+        return self.folder / "home"
+
+    def volume(self, name: str, volume: str) -> str:
+        """Return where a volume is for a service: below a file, where nothing can be, if it does not mount it."""
+        mounted = {one.partition(":")[0] for one in self.services[name].get("volumes", ())}
+        return str(self.folder / (volume if volume in mounted else f"nowhere/{volume}"))
 
     def words(self, name: str, given: Sequence[str]) -> list[str]:
         """Return words of a service as they are here: paths, ports and the model put in their places."""
@@ -65,8 +84,10 @@ class Deployment:
         private.mkdir(exist_ok=True)
         places = {
             "/run/secrets": str(self.secrets),
-            "/var/lib/voicejobs": str(self.folder / "state"),
+            "/var/lib/voicejobs/state": self.volume(name, "state"),
+            "/var/lib/voicejobs/models": self.volume(name, "models"),
             "/tmp/": f"{private}/",
+            "engine:50051": f"127.0.0.1:{self.ports['engine']}",
             "dir /data": f"dir {private}",
             "bind * -::*": "bind 127.0.0.1",
             "0.0.0.0": "127.0.0.1",
@@ -81,10 +102,10 @@ class Deployment:
 
     def environment(self, name: str) -> dict[str, str]:
         """Return the environment of a service."""
-        ours: Mapping[str, str] = self.services[name].get("environment", {})
+        ours: Mapping[str, str] = {**IMAGE, **self.services[name].get("environment", {})}
         kept = {key: value for key, value in os.environ.items() if not key.startswith("VOICEJOBS_")}
         values = dict(zip(ours, self.words(name, list(map(str, ours.values()))), strict=True))
-        return {**kept, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "HOME": str(self.folder), **values}
+        return {**kept, "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}", "HOME": str(self.home), **values}
 
     def command(self, name: str) -> list[str]:
         """Return the command of a service."""
@@ -101,7 +122,7 @@ class Deployment:
         with (self.folder / f"{name}.log").open("wb") as log:
             self.processes[name] = subprocess.Popen(
                 self.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self.environment(name),
-                cwd=self.folder, start_new_session=True,
+                cwd=self.home, start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - a ctypes call and no lock; tests only
             )  # fmt: skip
         wait_for(lambda: self.is_healthy(name), f"the health of {name}: {self.log(name)}", 60)
@@ -162,14 +183,29 @@ def ended(http: httpx.Client, job_id: str) -> Callable[[], Any]:
     return look
 
 
+def last_caption(url: str, key: str, samples: NDArray[np.int16]) -> str:
+    """Return the text of the last result of live captions."""
+    with connect(f"{url.replace('http', 'ws', 1)}/api/v1/live", additional_headers={"authorization": key}) as socket:
+        socket.send('{"type": "start"}')
+        assert json.loads(socket.recv(timeout=30)) == {"type": "started"}
+        socket.send(samples.astype("<i2").tobytes())
+        socket.send('{"type": "end"}')
+        text = ""
+        while (told := json.loads(socket.recv(timeout=60)))["type"] != "done":
+            assert told["type"] != "error", told
+            text = told["text"]
+    return text
+
+
 def test_the_services_of_the_compose_file_do_a_job_together(deployment: Deployment) -> None:
     """Broker with its password, migration, API, engine, worker and Flower start and are healthy; a job goes through
-    REST; nobody comes in without a key or a password; all end within their time.
+    REST, and the engine gives the API live captions; nobody comes in without a key or a password; all end within their
+    time, and wrote nowhere but into the volumes that they mount.
     """
     deployment.start("redis")
     migrate = subprocess.run(deployment.command("migrate"), env=deployment.environment("migrate"), check=False)
     assert migrate.returncode == 0
-    for name in ("api", "worker-cpu", "engine", "flower"):
+    for name in ("engine", "api", "worker-cpu", "flower"):
         deployment.start(name)
     url = f"http://127.0.0.1:{deployment.ports['api']}"
     with httpx.Client(base_url=url, timeout=30, trust_env=False) as http:
@@ -185,6 +221,7 @@ def test_the_services_of_the_compose_file_do_a_job_together(deployment: Deployme
         assert wait_for(ended(http, job["id"]), "the job", 60)["status"] == "succeeded"
         text = http.get(f"/api/v1/jobs/{job['id']}/transcript.txt").raise_for_status().text
         assert text.strip()
+        assert last_caption(url, http.headers["authorization"], example_speech()[:48_000]).strip()
     flower = f"http://127.0.0.1:{deployment.ports['flower']}/workers"
     assert httpx.get(flower, trust_env=False).status_code == 401
     name, _, password = (deployment.secrets / "flower_auth").read_text().strip().partition(":")
@@ -192,10 +229,12 @@ def test_the_services_of_the_compose_file_do_a_job_together(deployment: Deployme
     began = time.monotonic()
     codes = deployment.close()
     assert {name: code for name, code in codes.items() if name != "redis"} == {
-        "flower": codes["flower"], "engine": 0, "worker-cpu": 0, "api": 0,
+        "flower": codes["flower"], "worker-cpu": 0, "api": 0, "engine": 0,
     }  # fmt: skip
     assert codes["flower"] in {0, -signal.SIGTERM}
     assert time.monotonic() - began < 30
+    assert not list(deployment.home.iterdir())
+    assert not list((deployment.folder / "models").iterdir())
 
 
 def test_the_broker_has_no_door_without_its_password(deployment: Deployment) -> None:

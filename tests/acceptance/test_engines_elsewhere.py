@@ -1,9 +1,11 @@
 """Commands whose engines are clients of servers elsewhere: another voicejobs, or an OpenAI-compatible server."""
 
+import io
 import json
 import wave
 from contextlib import ExitStack
 
+import numpy as np
 import pytest
 
 from tests.acceptance.harness import Tree, example_speech, speech_files, write_recording
@@ -141,3 +143,30 @@ def test_words_are_spoken_by_servers_and_their_voices_listed(tree: Tree) -> None
     with wave.open(str(tree.folder / "out.wav")) as sound:
         assert sound.getframerate() == 16_000
         assert 8_000 < sound.getnframes() <= 16_000, "silence at the ends is taken off"
+
+
+@pytest.mark.timeout(120)
+def test_a_recording_lends_its_voice(tree: Tree) -> None:
+    """`speak --prompt-audio` sends it with each sentence as 16 kHz mono, and a second run finds all done."""
+
+    def respond(request: Request) -> Reply:
+        assert request.path == "/inference_zero_shot"
+        assert request.fields()["prompt_text"] == ["So I speak."]
+        with wave.open(io.BytesIO(request.file("prompt_wav").content)) as prompt:
+            assert (prompt.getframerate(), prompt.getnchannels(), prompt.getnframes()) == (16_000, 1, 48_000)
+        return Reply(200, (np.sin(np.arange(24_000) / 20) * 9_000).astype("<i2").tobytes())
+
+    voice = write_recording(tree.folder / "voice.wav", example_speech()[:48_000])
+    words = ("speak", "Good morning.", "-o", tree.out / "a.wav", "--engine", "cosyvoice", "--no-progress")
+    prompt = ("--prompt-audio", voice, "--prompt-text", "So I speak.")
+    with HttpServer(respond) as server:
+        tree.settings |= {"VOICEJOBS_COSYVOICE_URL": server.url, "VOICEJOBS_COSYVOICE_MODEL": "CosyVoice2-0.5B"}
+        done = tree.run(*words, *prompt)
+        assert done.code == 0, done.stderr
+        assert len(server.requests) == 1
+        again = tree.run(*words, *prompt)
+        assert "1 done before" in again.stderr
+        assert len(server.requests) == 1
+    with wave.open(str(tree.out / "a.wav")) as sound:
+        assert sound.getframerate() == 24_000
+    assert tree.run(*words, "--prompt-audio", tree.folder / "none.wav").code == 7

@@ -34,7 +34,7 @@ class Tap:
     def _listen(self) -> None:
         """Note every command until the server ends."""
         wait_for(self._path.exists, "the private broker")
-        with redis.Redis(unix_socket_path=str(self._path)) as client:
+        with redis.Redis(unix_socket_path=str(self._path), socket_timeout=None) as client:
             wait_for(lambda: _answers(client), "the private broker to answer")
             try:
                 with client.monitor() as monitor:

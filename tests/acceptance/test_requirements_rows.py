@@ -94,7 +94,7 @@ class _Listener:
     """Collect what is sent to a server."""
 
     def __init__(self, server: Valkey) -> None:
-        self._client = server.client()
+        self._client = server.client(timeout_s=None)
         self._commands: list[str] = []
         self._thread = threading.Thread(target=self._listen, daemon=True)
         self._ready = threading.Event()

@@ -160,7 +160,7 @@ def test_spoken_sound_is_downloaded(client: Client, server: ApiServer) -> None:
 
 
 def test_b3_to_wait_for_a_job_takes_three_requests(client: Client, server: ApiServer) -> None:
-    """Events tell of the end: a job that is watched costs one request, one of a batch that is watched three at most."""
+    """Events tell of the end: a job that is watched costs one request or two, one of a batch three at most."""
     path = recording(client.folder / "a.wav", 61, seconds=20.0)
     with Proxy(port_of(server)) as proxy:
         client.settings["VOICEJOBS_SERVER_URL"] = proxy.url
@@ -171,7 +171,8 @@ def test_b3_to_wait_for_a_job_takes_three_requests(client: Client, server: ApiSe
         (job,) = client.show("job", "list", "--batch", batch_id)
         before = proxy.requests
         assert client.run("job", "watch", job["id"]).code == 0
-        assert proxy.requests - before == 1
+        # One, where the service has a stream for it at once; else it is asked for the job itself.
+        assert 1 <= proxy.requests - before <= 2
         assert 1 <= of_the_batch <= 3
 
 

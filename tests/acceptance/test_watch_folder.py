@@ -111,6 +111,23 @@ def test_killed_at_work_it_goes_on(make_tree: MakeTree) -> None:
     assert {one["state"] for one in jobs} == {"succeeded"}
 
 
+def test_a_file_that_is_replaced_at_work_has_the_newer_text(make_tree: MakeTree) -> None:
+    """What was in it before ends first, and then the newer content takes its place: neither is in the other's way."""
+    tree = make_tree(VOICEJOBS_FAKE_COST_BASE_S="1.5", VOICEJOBS_ENGINE_PROCESSES="1")
+    folder, out = tree.folder / "in", tree.folder / "out"
+    recording(folder / "a.wav", 1)
+    process = start(tree, folder, out)
+    wait_for(lambda: any(one["state"] == "running" for one in tree.show("job", "list")), "the first job")
+    recording(tree.folder / "other.wav", 2).rename(folder / "a.wav")
+    wait_for(lambda: len(tree.show("job", "list")) == 2, "the second job")
+    wait_for(lambda: {one["state"] for one in tree.show("job", "list")} <= {"succeeded", "failed"}, "their ends")
+    stop(process, signal.SIGINT)
+    newer, older = tree.show("job", "list")
+    assert newer["state"] == "succeeded"
+    assert older["state"] == "succeeded" or older["error_code"] == "input_changed", "it may not have been read yet"
+    assert set(files_below(out)) == {"a.txt"}
+
+
 def test_names_that_would_meet_are_kept_apart(make_tree: MakeTree) -> None:
     """The second file of a stem keeps its ending, now and after a restart; a file that was replaced keeps its place."""
     tree = make_tree(VOICEJOBS_LINGER_S="5")

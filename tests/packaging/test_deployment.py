@@ -27,6 +27,28 @@ SERVICES = {
 }  # fmt: skip
 ENDING = {"migrate", "models"}
 """Services that do one thing and end."""
+OF_JOBS = {"state:/var/lib/voicejobs/state", "models:/var/lib/voicejobs/models:ro"}
+NEEDS: dict[str, tuple[set[str], set[str], set[str]]] = {
+    "redis": (set(), {"redis_password"}, {"broker"}),
+    "postgres": ({"postgres:/var/lib/postgresql"}, {"postgres_password"}, {"database"}),
+    "migrate": (set(), {"database_url"}, {"database"}),
+    "models": ({"models:/var/lib/voicejobs/models"}, set(), {"front"}),
+    "api": (
+        OF_JOBS,
+        {"broker_url", "database_url", "webhook_secret", "api_engine_key"},
+        {"front", "broker", "database", "engine"},
+    ),
+    "engine": ({"models:/var/lib/voicejobs/models:ro"}, {"engine_keys"}, {"engine"}),
+    "worker-cpu": (OF_JOBS, {"broker_url", "database_url"}, {"broker", "database"}),
+    "worker-gpu": (OF_JOBS, {"broker_url", "database_url"}, {"broker", "database"}),
+    "flower": (set(), {"broker_url", "flower_auth"}, {"front", "broker"}),
+    "prometheus": ({"prometheus:/prometheus"}, {"metrics_key"}, {"front"}),
+    "grafana": ({"grafana:/var/lib/grafana"}, {"grafana_password"}, {"front"}),
+}
+"""Volumes, secrets and networks of each service, and no more; what of the tree is mounted, read-only, stands apart."""
+INTERNAL = {"broker", "database", "engine"}
+GRACE_S = 10.0
+"""Time that our services have to end after SIGTERM, where their words say nothing else."""
 
 
 def compose() -> dict[str, Any]:
@@ -86,17 +108,91 @@ def test_every_service_is_hardened(name: str) -> None:
     assert one["pids_limit"] > 0
     assert not {"privileged", "cap_add", "network_mode", "pid", "userns_mode"} & set(one)
     assert not [one for one in one.get("volumes", ()) if "docker.sock" in one]
+    kept = one["logging"]["options"]
+    assert one["logging"]["driver"] == "json-file"
+    assert kept["max-size"] == "10m"
+    assert int(kept["max-file"]) <= 10
+
+
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_every_service_has_what_it_needs_and_no_more(name: str) -> None:
+    """Volumes, secrets and networks are those of the table: Flower writes nothing, weights are written by one alone."""
+    one = services()[name]
+    volumes, secrets, networks = NEEDS[name]
+    assert {volume for volume in one.get("volumes", ()) if not volume.startswith("./")} == volumes
+    assert set(one.get("secrets", ())) == secrets
+    assert set(one["networks"]) == networks
+    size = re.compile(r"\bsize=\d+[km]?\b")
+    assert all(size.search(memory) for memory in one.get("tmpfs", ()))
+
+
+def test_services_meet_in_a_network() -> None:
+    """Each address that a service is given is that of a service in a network of its own, on the port it listens on."""
+    found = services()
+    for name, one in found.items():
+        hosts = [other for other in one.get("depends_on", {}) if other not in ENDING]
+        for other in hosts if name != "worker-gpu" else ["redis"]:
+            assert set(one["networks"]) & set(found[other]["networks"]), (name, other)
+    assert set(found["prometheus"]["networks"]) & set(found["api"]["networks"])
+    assert set(found["migrate"]["networks"]) == set(found["postgres"]["networks"])
+
+
+def test_services_have_time_to_end() -> None:
+    """A container is not killed before its workers have given back their leases, or its requests have ended."""
+    for name, words in ours().items():
+        assert "--grace" not in words, name
+        assert float(services()[name]["stop_grace_period"].removesuffix("s")) >= 2 * GRACE_S
+    for kind in ("worker", "api", "engine"):
+        assert default_of(kind, "grace") == GRACE_S
+    for unit in UNITS:
+        waits = dict(lines_of(unit)).get("TimeoutStopSec")
+        assert waits is None or float(waits) >= 2 * GRACE_S, unit.name
+
+
+def default_of(kind: str, option: str) -> object:
+    """Return the default of an option of `voicejobs serve KIND`."""
+    from voicejobs.cli.serve import serve
+
+    (found,) = (one for one in serve.commands[kind].params if one.name == option)
+    return found.default
+
+
+def test_live_captions_have_an_engine(tmp_path: Path) -> None:
+    """The API names the engine of the compose file, and has the key whose hash the engine knows; so have the units."""
+    from voicejobs.rpc.access import Keys
+
+    found = services()
+    api, words = found["api"], found["engine"]["command"]
+    port = words[words.index("--address") + 1].rpartition(":")[2]
+    assert api["environment"]["VOICEJOBS_API_ENGINE_URL"] == f"grpc://engine:{port}"
+    # Without the engine only captions are refused: nobody waits for its weights.
+    assert api["depends_on"]["engine"] == {"condition": "service_started"}
+    unit = (ROOT / "deploy" / "systemd" / "voicejobs-api.service").read_text()
+    engine = (ROOT / "deploy" / "systemd" / "voicejobs-engine.service").read_text()
+    (address,) = re.findall(r"--address (\S+)", engine)
+    assert f"Environment=VOICEJOBS_API_ENGINE_URL=grpc://{address}\n" in unit
+    assert "Environment=VOICEJOBS_API_ENGINE_KEY_FILE=%d/api_engine_key\n" in unit
+    old = tmp_path / "old"
+    old.mkdir()
+    (old / "engine_keys").write_text("somebody=0123456789abcdef\n")
+    for folder in (tmp_path / "new", old):
+        subprocess.run([ROOT / "deploy" / "make-secrets", folder], check=True, capture_output=True)
+        known = (folder / "engine_keys").read_text()
+        key = (folder / "api_engine_key").read_text().strip()
+        assert Keys(known).name_of(key) == "api"
+        assert key not in known
+    assert Keys((old / "engine_keys").read_text()).name_of("0123456789abcdef") == "somebody"
 
 
 def test_only_what_asks_for_credentials_is_published_and_on_loopback_alone() -> None:
-    """Broker, database, workers and the voice engine have no port; the network of the first three leads nowhere."""
+    """Broker, database, workers and the voice engine have no port, and are in networks that lead nowhere."""
     found = services()
     assert {name for name, one in found.items() if one.get("ports")} == PUBLISHED
     for name in PUBLISHED:
         assert all(port.startswith("127.0.0.1:") for port in found[name]["ports"])
-    assert compose()["networks"]["back"]["internal"] is True
+    assert {name for name, one in compose()["networks"].items() if one.get("internal") is True} == INTERNAL
     for name in ("redis", "postgres", "worker-cpu", "worker-gpu", "engine", "migrate"):
-        assert found[name]["networks"] == ["back"]
+        assert set(found[name]["networks"]) <= INTERNAL
 
 
 def test_secrets_are_files_and_stand_nowhere_else() -> None:
@@ -160,10 +256,11 @@ def test_settings_of_services_exist() -> None:
     from voicejobs.settings import Settings
 
     for name in ours():
-        environment = {key: str(value) for key, value in services()[name]["environment"].items()}
+        environment = {key: str(value) for key, value in services()[name].get("environment", {}).items()}
         Settings.from_env({key: value for key, value in environment.items() if not key.endswith("_FILE")})
     known = set(Settings.from_env({"HOME": "/nonexistent"}).to_env()) | {
-        f"VOICEJOBS_{name}" for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH", "WEBHOOK_SECRET")
+        f"VOICEJOBS_{name}"
+        for name in ("BROKER_URL", "DATABASE_URL", "FLOWER_AUTH", "WEBHOOK_SECRET", "API_ENGINE_URL", "API_ENGINE_KEY")
     }
     for unit in UNITS:
         for variable in re.findall(r"^Environment=(VOICEJOBS_\w+)=", unit.read_text(), re.MULTILINE):
@@ -222,6 +319,11 @@ def test_an_image_runs_as_nobody_outside_its_code(target: str) -> None:
     said = stages()[target]
     assert [rest for word, rest in said if word == "USER"] == ["10001:10001"]
     assert [rest for word, rest in said if word == "WORKDIR"][-1] == "/var/lib/voicejobs"
+    # A volume of the image would give a writable folder to those that mount none.
+    assert not [rest for word, rest in said if word == "VOLUME"]
+    (made,) = re.findall(r"install -d -o 10001 -g 10001 -m 0700 ([^&]+)", " ".join(rest for _, rest in said))
+    mounted = {volume.split(":")[1] for volume in OF_JOBS}
+    assert mounted < set(made.split())
     copied = [rest for word, rest in said if word == "COPY"]
     assert len(copied) == 1
     assert copied[0].endswith("/opt/venv /opt/venv")
@@ -293,6 +395,14 @@ def test_every_unit_is_hardened_and_runs_a_command_that_exists(unit: Path) -> No
     program, *words = shlex.split(values["ExecStart"])
     assert program == "/opt/voicejobs/bin/voicejobs"
     check_command(words)
+
+
+def test_units_that_read_and_write_blobs_reach_a_share() -> None:
+    """Where docs/deploy.md mounts the blobs of many machines, the read-only system of these units has a hole."""
+    (place,) = set(re.findall(r"VOICEJOBS_BLOBS_URL=(/\w+/\w+)", (ROOT / "docs" / "deploy.md").read_text()))
+    for name in ("api", "worker", "watch@"):
+        unit = ROOT / "deploy" / "systemd" / f"voicejobs-{name}.service"
+        assert ("ReadWritePaths", f"-{place}") in list(lines_of(unit))
 
 
 def test_systemd_understands_the_units(tmp_path: Path) -> None:

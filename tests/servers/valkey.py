@@ -80,12 +80,15 @@ class Valkey:
             return f"redis://127.0.0.1:{self.port}/{database}"
         return f"redis+socket://{self.socket_path}?virtual_host={database}"
 
-    def client(self, database: int = 0) -> "redis.Redis":
-        """Return a redis-py client; close it, or use it in a `with` statement."""
+    def client(self, database: int = 0, *, timeout_s: float | None = 30.0) -> "redis.Redis":
+        """Return a redis-py client; close it, or use it in a `with` statement.
+
+        Whoever only listens waits without an end: silence of any length is no fault.
+        """
         never = Retry(NoBackoff(), 0)  # redis-py 8 otherwise hides an outage for seconds
         if self.port:
-            return redis.Redis(host="127.0.0.1", port=self.port, db=database, retry=never)
-        return redis.Redis(unix_socket_path=str(self.socket_path), db=database, retry=never)
+            return redis.Redis(host="127.0.0.1", port=self.port, db=database, retry=never, socket_timeout=timeout_s)
+        return redis.Redis(unix_socket_path=str(self.socket_path), db=database, retry=never, socket_timeout=timeout_s)
 
     def start(self) -> Self:
         """Start the server, at the address it had before where there was one; wait until it answers.

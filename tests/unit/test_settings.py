@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from voicejobs import settings as settings_module
 from voicejobs.errors import BadOption
 from voicejobs.settings import PREFIX, Settings, inherited_environment
 
@@ -24,6 +25,14 @@ values = {
 }
 
 
+bounded = {name: st.integers(0, most) for name, most in settings_module._MOST.items()}
+
+
+def value_of(field: Any) -> Any:
+    """Return what a field may hold."""
+    return bounded.get(field.name, values[kind(field)])
+
+
 def kind(field: Any) -> str:
     """Return the name of a field's type."""
     return str(field.type).removeprefix("<class '").removesuffix("'>").rsplit(".", maxsplit=1)[-1]
@@ -33,7 +42,7 @@ def kind(field: Any) -> str:
 @given(
     st.fixed_dictionaries(
         {field.name: values[kind(field)] for field in fields(Settings) if field.name.endswith("_dir")},
-        optional={field.name: values[kind(field)] for field in fields(Settings) if not field.name.endswith("_dir")},
+        optional={field.name: value_of(field) for field in fields(Settings) if not field.name.endswith("_dir")},
     )
 )
 def test_settings_come_back_from_the_environment_they_make(given_values: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ from voicejobs.api import (
     openai_models,
     openai_uploads,
     openapi,
+    previews,
     problems,
     transcripts,
     usage,
@@ -44,6 +45,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     batches.router,
     artifacts.router,
     events.router,
+    previews.router,  # before the ids of voices, which may have slashes in them
     catalogue.router,
     keys.router,
     usage.router,

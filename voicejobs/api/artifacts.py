@@ -45,12 +45,16 @@ async def get_artifact(artifact_id: ArtifactId, context: Here, caller: Reader) -
 )
 async def get_artifact_content(request: Request, artifact_id: ArtifactId, context: Here, caller: Reader) -> Response:
     """Return the content of an artifact; knows `Range`, `If-Range` and `If-None-Match`."""
-    content = await context.run(_content, context, caller.tenant, artifact_id)
+    content = await context.run(content_of, context, caller.tenant, artifact_id)
     return serve(request, content, context.run)
 
 
-def _content(context: Context, tenant: str, artifact_id: str) -> Content:
-    """Open an artifact."""
+def content_of(context: Context, tenant: str, artifact_id: str) -> Content:
+    """Open an artifact of a tenant.
+
+    Raises:
+        NoSuchRecord: the tenant has none of this id.
+    """
     with context.database.read() as connection:
         row = records.artifact_of(connection, tenant, artifact_id)
     meta = json.loads(row.meta)

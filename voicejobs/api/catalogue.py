@@ -164,7 +164,16 @@ async def list_voices(
 @router.get("/voices/{voice_id:path}", operation_id="get_voice", responses=responses(404))
 async def get_voice(voice_id: Name, context: Here, caller: Reader) -> dict[str, Any]:
     """Tell of one voice."""
-    return _one("voice", voice_id, await context.run(_voices, context.settings))
+    return await context.run(voice_record, context.settings, voice_id)
+
+
+def voice_record(settings: Settings, voice_id: str) -> dict[str, Any]:
+    """Return the record of a voice.
+
+    Raises:
+        NoSuchRecord: there is none of this id.
+    """
+    return _one("voice", voice_id, _voices(settings))
 
 
 def _speaks(voice: dict[str, Any], language: str) -> bool:

@@ -9,7 +9,7 @@ from voicejobs.api.openai_names import aliases_of, pairs_of
 from voicejobs.errors import BadOption
 from voicejobs.outbound.address import Policy
 from voicejobs.outbound.paths import roots_of
-from voicejobs.outbound.signing import installation_secret
+from voicejobs.outbound.signing import check_setting
 from voicejobs.settings import Settings
 
 _FORM = "docs/settings.md shows the form."
@@ -34,8 +34,7 @@ def check_settings(settings: Settings) -> None:
     Policy.of_sources(settings)
     Policy.of_webhooks(settings)
     roots_of(settings.source_path_roots)
-    if settings.webhook_secret:
-        installation_secret(settings)
+    check_setting(settings)
     check_engine(settings)
     spans.configure(settings.otel_endpoint, "api")
 

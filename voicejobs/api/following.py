@@ -1,6 +1,7 @@
 """What event streams say: first how things are, then what happens, and how it ends."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from voicejobs.store import events, idempotency
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Event, Scope
 from voicejobs.store.states import FINAL_JOB, LIVE_JOB, BatchState
+
+logger = logging.getLogger(__name__)
 
 LAST_EVENT_ID: Final = "last-event-id"
 PROGRESS_S: Final = 1.0
@@ -48,6 +51,9 @@ async def follow_changes(context: Context) -> AsyncIterator[None]:
 
     async def tidy() -> None:
         while True:
+            with suppress(DatabaseUnavailable):
+                if await context.run(context.database.run, events.adopt):
+                    logger.info("events of another server were taken over: the database was restored from a dump")
             await asyncio.sleep(TIDY_S)
             with suppress(DatabaseUnavailable):
                 await context.run(context.database.run, events.forget)

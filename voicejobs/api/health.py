@@ -13,6 +13,7 @@ from voicejobs.api.access import public
 from voicejobs.api.context import Context, Here
 from voicejobs.api.problems import responses, status_of
 from voicejobs.errors import NoSuchRecord, VoicejobsError
+from voicejobs.outbound.signing import source_of
 
 router = APIRouter(tags=["service"], dependencies=[public()])
 MEASURED_EVERY_S = 0.05
@@ -27,15 +28,16 @@ async def get_health() -> dict[str, str]:
 
 @router.get("/readyz", operation_id="get_readiness", responses={503: {"description": "Something does not answer."}})
 async def get_readiness(context: Here, response: Response) -> dict[str, Any]:
-    """Tell whether database and broker answer."""
-    checks = {
+    """Tell whether database and broker answer, and whether webhooks can be signed; without that all else works."""
+    needed = {
         "database": await _outcome(context, _ask_database),
         "broker": await _outcome(context, _ask_broker),
     }
-    ready = all(outcome == "ok" for outcome in checks.values())
-    if not ready:
+    checks = {**needed, "webhooks": await _outcome(context, _ask_for_secret)}
+    if any(outcome != "ok" for outcome in needed.values()):
         response.status_code = 503
-    return {"status": "ok" if ready else "unavailable", "checks": checks}
+        return {"status": "unavailable", "checks": checks}
+    return {"status": "ok" if checks["webhooks"] == "ok" else "degraded", "checks": checks}
 
 
 async def _outcome(context: Context, ask: Any) -> str:
@@ -62,6 +64,11 @@ def _ask_broker(context: Context) -> None:
         ping(context.settings.broker_url)
     elif context.check_stack is not None:
         context.check_stack()
+
+
+def _ask_for_secret(context: Context) -> None:
+    """Look for what the secrets of webhooks are derived from."""
+    source_of(context.settings)
 
 
 def _kinds() -> Iterator[type[VoicejobsError]]:

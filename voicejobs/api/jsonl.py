@@ -106,6 +106,8 @@ def parse_line(number: int, data: bytes, endpoint: str) -> Line | BadLine:
         return BadLine(number, "invalid_json_line", "The line is no JSON")
     if not isinstance(document, dict):
         return BadLine(number, "invalid_json_line", "The line is no JSON object")
+    if (b"\\u" in data or b"\xed" in data) and not _is_text(document):
+        return BadLine(number, "invalid_json_line", "The line holds a surrogate alone, which is no character")
     custom_id = document.get("custom_id")
     if not isinstance(custom_id, str) or not 0 < len(custom_id) <= LONGEST_CUSTOM_ID:
         message = f"custom_id is no text of 1 to {LONGEST_CUSTOM_ID} characters"
@@ -115,6 +117,15 @@ def parse_line(number: int, data: bytes, endpoint: str) -> Line | BadLine:
         code, message, param = wrong
         return BadLine(number, code, message, custom_id, param)
     return Line(number, custom_id, document["body"])
+
+
+def _is_text(document: Any) -> bool:
+    """Tell whether all texts of a document can be written: JSON may name halves of characters."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _wrong_with(document: Mapping[str, Any], endpoint: str) -> tuple[str, str, str] | None:

@@ -12,11 +12,10 @@ from voicejobs.api.problems import responses
 from voicejobs.api.times import moment
 from voicejobs.errors import WrongState
 from voicejobs.store import keys as rows
-from voicejobs.store.keys import SCOPES, Key, NewKey
+from voicejobs.store.keys import LARGEST_LIMIT, LOWEST_RATE, SCOPES, Key, NewKey
 
 router = APIRouter(prefix="/api/v1/keys", tags=["keys"])
 LONGEST_LIFE_S = 100 * 366 * 86_400.0
-LARGEST_LIMIT = 1_000_000
 Admin = Annotated[Caller, allow("admin")]
 KeyId = Annotated[str, Path(max_length=64, description="Id of a key: its middle part.")]
 
@@ -26,7 +25,9 @@ class KeyLimits(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    requests_per_minute: float | None = Field(None, ge=0, le=LARGEST_LIMIT)
+    requests_per_minute: float | None = Field(
+        None, ge=0, le=LARGEST_LIMIT, description=f"0, or at least {LOWEST_RATE}."
+    )
     concurrency: int | None = Field(None, ge=0, le=LARGEST_LIMIT)
 
 

@@ -1,11 +1,13 @@
 """How often a key may ask, and for how much at once: token buckets and counts in the memory of one process."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from voicejobs.errors import RateLimited
+from voicejobs.store.keys import LARGEST_LIMIT, LOWEST_RATE
 
 BURST_S = 10.0
 """A key that has been quiet may at once ask what it may ask in this time."""
@@ -53,9 +55,9 @@ class Gauge:
             RateLimited: the bucket is empty.
         """
         per_minute = own.get("requests_per_minute", self.requests_per_minute)
-        if per_minute <= 0:
+        if not per_minute > 0:
             return None
-        rate = per_minute / _MINUTE_S
+        rate = min(max(per_minute, LOWEST_RATE), LARGEST_LIMIT) / _MINUTE_S
         size = max(rate * BURST_S, SMALLEST_BURST)
         now = time.monotonic()
         level, at = self._buckets.get(name, (size, now))
@@ -64,7 +66,7 @@ class Gauge:
             standing = Standing(int(size), 0, (size - level) / rate)
             raise RateLimited(
                 f"more than {per_minute:g} requests a minute",
-                retry_after_ms=1000 * (1 - level) / rate,
+                retry_after_ms=math.ceil(1000 * (1 - level) / rate),
                 headers=standing.to_headers(),
             )
         if len(self._buckets) >= MOST_BUCKETS and name not in self._buckets:

@@ -6,6 +6,7 @@ stands behind each socket, so that both give the same text for the same sound.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from functools import cache
@@ -27,6 +28,7 @@ from voicejobs.errors import (
     KeyNeeded,
     NotServed,
     QueueFull,
+    RateLimited,
     Transient,
     VoicejobsError,
 )
@@ -79,11 +81,37 @@ class Start(BaseModel):
         )
 
 
-class _Streams:
-    """Count the sockets of this process: those with captions, and those of which it is not known yet who asks."""
+class Places:
+    """Count the sockets of a process: those with captions by key, and those of which it is not known yet who asks.
 
-    open = 0
-    strangers = 0
+    Used on the event loop alone.
+    """
+
+    def __init__(self) -> None:
+        self.strangers = 0
+        self._open: Counter[str] = Counter()
+
+    def enter(self, name: str, *, most: int, most_of_one: int) -> None:
+        """Count one more socket with captions; whoever calls this calls `leave` too.
+
+        Raises:
+            RateLimited: the key has as many as it may; 0 is no limit.
+            QueueFull: there are as many as may be.
+        """
+        if 0 < most_of_one <= self._open[name]:
+            raise RateLimited(f"{most_of_one} live captions are open for this key, as many as may be", retry_after_s=2)
+        if self._open.total() >= most:
+            raise QueueFull(f"{most} live captions are open, as many as may be", retry_after_s=2)
+        self._open[name] += 1
+
+    def leave(self, name: str) -> None:
+        """Count one less."""
+        self._open[name] -= 1
+        if not self._open[name]:
+            del self._open[name]
+
+
+_places = Places()
 
 
 @router.websocket("/api/v1/live", dependencies=[public()])
@@ -115,14 +143,14 @@ async def _serve(socket: WebSocket, context: Context) -> None:
             "This service has no voice engine for live captions",
             hint="Start one (`voicejobs serve engine`), and name it with VOICEJOBS_API_ENGINE_URL.",
         )
-    if _Streams.open >= context.settings.api_live_streams:
-        raise QueueFull(f"{_Streams.open} live captions are open, as many as may be", retry_after_s=2)
-    _Streams.open += 1
+    caller: Caller = socket.scope["voicejobs.caller"]
+    settings = context.settings
+    _places.enter(caller.gauge_name, most=settings.api_live_streams, most_of_one=settings.api_live_key_streams)
     try:
         await socket.send_text('{"type": "started"}')
         await _pass_on(socket, context, start)
     finally:
-        _Streams.open -= 1
+        _places.leave(caller.gauge_name)
 
 
 async def _admitted(socket: WebSocket) -> Start:
@@ -134,13 +162,13 @@ async def _admitted(socket: WebSocket) -> Start:
     if key_in(socket):
         await _admit(socket, "")
         return await _first_message(socket)
-    if _Streams.strangers >= MOST_STRANGERS:
+    if _places.strangers >= MOST_STRANGERS:
         raise QueueFull(f"{MOST_STRANGERS} sockets have not said yet who they are", retry_after_s=2)
-    _Streams.strangers += 1
+    _places.strangers += 1
     try:
         start = await _first_message(socket)
     finally:
-        _Streams.strangers -= 1
+        _places.strangers -= 1
     await _admit(socket, start.key)
     return start
 

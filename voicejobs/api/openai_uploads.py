@@ -1,5 +1,6 @@
 """`/v1/uploads`: large files in parts, which can be sent again one by one, and go on after a break."""
 
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -15,7 +16,7 @@ from voicejobs.api.openai_wishes import fields_of_form
 from voicejobs.api.problems import responses
 from voicejobs.api.shapes import part_object, upload_object
 from voicejobs.api.sinks import received
-from voicejobs.errors import BadOption
+from voicejobs.errors import BadOption, NoSuchRecord
 from voicejobs.store import files
 from voicejobs.store.files import MAX_PART_BYTES, MAX_PARTS
 
@@ -69,12 +70,15 @@ async def create_upload(wanted: NewUpload, context: Here, caller: Writer) -> dic
 
 @router.get("/v1/uploads/{upload_id}", operation_id="retrieve_upload", responses=responses(400, 404))
 async def retrieve_upload(upload_id: str, context: Here, caller: Reader) -> dict[str, Any]:
-    """Tell of an upload, and of the parts that are there, so that whoever was interrupted can go on."""
+    """Tell of an upload, of the parts that are there, and of its file: whoever was interrupted can go on."""
 
     def look() -> dict[str, Any]:
         upload = files.get_upload(context.database, caller.tenant, upload_id)
         parts = files.list_parts(context.database, upload)
-        return {**upload_object(asdict(upload)), "parts": [part_object(asdict(part)) for part in parts]}
+        made = None
+        with suppress(NoSuchRecord):  # deleted, or its time is over
+            made = asdict(files.get_file(context.database, caller.tenant, upload.file_id)) if upload.file_id else None
+        return {**upload_object(asdict(upload), made), "parts": [part_object(asdict(part)) for part in parts]}
 
     return await context.run(look)
 

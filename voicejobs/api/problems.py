@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -47,6 +48,7 @@ STATUSES: Mapping[type[VoicejobsError], int] = {
     errors.OutputUnwritable: 500,
     errors.Internal: 500,
     errors.SchemaMismatch: 503,
+    errors.SecretUnusable: 503,
     errors.Transient: 503,
     errors.Interruption: 503,
     errors.VoicejobsError: 400,
@@ -118,10 +120,10 @@ def problem_headers(error: VoicejobsError) -> dict[str, str]:
 def retry_after_s(error: VoicejobsError) -> int:
     """Return after how many whole seconds it is worth trying again: 1 to 120."""
     if "retry_after_ms" in error.details:
-        wanted = -(-int(error.details["retry_after_ms"]) // 1000)
+        wanted_s = float(error.details["retry_after_ms"]) / 1000
     else:
-        wanted = int(error.details.get("retry_after_s", DEFAULT_RETRY_S))
-    return min(max(wanted, 1), LONGEST_RETRY_S)
+        wanted_s = float(error.details.get("retry_after_s", DEFAULT_RETRY_S))
+    return max(math.ceil(wanted_s), 1) if wanted_s < LONGEST_RETRY_S else LONGEST_RETRY_S
 
 
 class ProblemResponse(Response):

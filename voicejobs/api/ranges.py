@@ -106,7 +106,7 @@ def _is_known(header: str, etag: str) -> bool:
 
 
 def _part(request: Request, content: Content) -> tuple[int, int, int]:
-    """Return first byte and end of what is sent, and the status.
+    """Return first byte and end of what is sent, and the status; HEAD has no ranges (RFC 9110, 14.2).
 
     Raises:
         RangeRefused: the range begins behind the end.
@@ -114,7 +114,12 @@ def _part(request: Request, content: Content) -> tuple[int, int, int]:
     size = content.size_bytes
     condition = request.headers.get("if-range")
     match = _RANGE.fullmatch(request.headers.get("range", "").replace(" ", ""))
-    if match is None or not (match[1] or match[2]) or (condition is not None and condition.strip() != content.etag):
+    if (
+        request.method != "GET"
+        or match is None
+        or not (match[1] or match[2])
+        or (condition is not None and condition.strip() != content.etag)
+    ):
         return 0, size, 200
     if match[1]:
         first, end = int(match[1]), min(int(match[2]) + 1, size) if match[2] else size

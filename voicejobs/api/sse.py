@@ -18,13 +18,15 @@ RETRY_MS: Final = 2_000
 PATIENCE_S: Final = 30.0
 """Time in which a reader must take what it is sent."""
 KEEP_ALIVE: Final = b": keep-alive\n\n"
+_BREAKS: Final = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""What many a program takes for the end of a line, though event streams and JSON do not, as JSON writes it too."""
 _HEADERS: Final = {"X-Accel-Buffering": "no", "Cache-Control": "no-store", "Connection": "keep-alive"}
 
 
 def frame(event: str, data: Any, event_id: str = "") -> bytes:
     """Return one event; its data is JSON on one line. One without an id leaves the reader's last id as it was."""
     lines = [f"event: {event}", *([f"id: {event_id}"] if event_id else [])]
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(_BREAKS)
     return "\n".join([*lines, f"data: {text}", "", ""]).encode()
 
 

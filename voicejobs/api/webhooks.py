@@ -2,8 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -15,7 +17,7 @@ from voicejobs.api.context import Context, Here
 from voicejobs.api.pages import Page, fetch_page, link_next, list_of
 from voicejobs.api.problems import responses
 from voicejobs.api.times import moment
-from voicejobs.errors import RateLimited
+from voicejobs.errors import RateLimited, SecretUnusable
 from voicejobs.notify import Notifier
 from voicejobs.outbound.address import MAX_URL_CHARS
 from voicejobs.receivers import Made, Receivers
@@ -23,9 +25,12 @@ from voicejobs.store import webhooks as rows
 from voicejobs.store.schema import deliveries, webhooks
 
 router = APIRouter(prefix="/api/v1/webhooks", tags=["webhooks"])
+_logger = logging.getLogger(__name__)
 MOST_TYPES = 20
 MOST_TESTS = 4
 """Tests under way at once: each holds one of the few threads of the service until its receiver answers."""
+MOST_TESTS_OF_ONE = 2
+"""Of these, those of one tenant."""
 
 Who = Annotated[Caller, allow("webhooks")]
 WebhookId = Annotated[str, Path(max_length=64, description="Id of the webhook.")]
@@ -168,22 +173,40 @@ async def delete_webhook(webhook_id: WebhookId, context: Here, caller: Who) -> N
     await context.run(_receivers(context).remove, caller.tenant, webhook_id)
 
 
-class _Tests:
-    """Count the tests under way in this process; used on the event loop alone."""
+class RunningTests:
+    """Count the tests under way in this process, by tenant; used on the event loop alone."""
 
-    running = 0
+    def __init__(self) -> None:
+        self._running: Counter[str] = Counter()
+
+    @contextmanager
+    def one_more(self, tenant: str) -> Iterator[None]:
+        """Count a test until it has ended.
+
+        Raises:
+            RateLimited: as many as may be are under way, of this tenant or of all.
+        """
+        if self._running[tenant] >= MOST_TESTS_OF_ONE:
+            raise RateLimited(f"{MOST_TESTS_OF_ONE} tests of your webhooks are under way already", retry_after_s=5)
+        if self._running.total() >= MOST_TESTS:
+            raise RateLimited(f"{MOST_TESTS} tests of webhooks are under way, as many as may be", retry_after_s=5)
+        self._running[tenant] += 1
+        try:
+            yield
+        finally:
+            self._running[tenant] -= 1
+            if not self._running[tenant]:
+                del self._running[tenant]
+
+
+_tests = RunningTests()
 
 
 @router.post("/{webhook_id}/test", operation_id="test_webhook", responses=responses(404, 429))
 async def test_webhook(webhook_id: WebhookId, context: Here, caller: Who) -> Delivery:
     """Send a message of the type `webhook.test` now, once, and tell what the receiver made of it."""
-    if _Tests.running >= MOST_TESTS:
-        raise RateLimited(f"{MOST_TESTS} tests of webhooks are under way, as many as may be", retry_after_s=5)
-    _Tests.running += 1
-    try:
+    with _tests.one_more(caller.tenant):
         row = await context.run(_receivers(context).test, caller.tenant, webhook_id)
-    finally:
-        _Tests.running -= 1
     return Delivery(**delivery_json(row))
 
 
@@ -231,13 +254,20 @@ async def redeliver_webhook_delivery(
 
 @asynccontextmanager
 async def tell_webhooks(context: Context) -> AsyncIterator[None]:
-    """Tell webhooks what ends, for as long as the service runs.
+    """Tell webhooks what ends, for as long as the service runs; without a secret nothing is sent, and the log says so.
 
     Raises:
         BadOption: a setting of webhooks has the wrong form.
     """
     receivers = _receivers(context)
     receivers.check()
+    try:
+        await asyncio.to_thread(receivers.require_secret)
+    except SecretUnusable as error:
+        _logger.warning(
+            "webhooks cannot be signed: none is made, and none is told",
+            extra={"error": error.message, "code": error.code, "hint": error.hint},
+        )
     notifier = Notifier(receivers)
     notifier.start()
     try:

@@ -28,6 +28,8 @@ Block = NDArray[np.float32]
 MIN_RATE_HZ, MAX_RATE_HZ = 8_000, 192_000
 _BYTES_PER_SAMPLE = 2
 _FULL_SCALE = 32_767.0
+_SLICE_SAMPLES = 16_384
+"""Converted at once: what lies between stays in the cache, where new memory for all of it costs more than the work."""
 _READ_BYTES = 1 << 18
 _RIFF_LIMIT_BYTES = 0xFFFFFFFF
 _UNKNOWN = 0xFFFFFFFF
@@ -154,8 +156,13 @@ class Encoder:
 
 def to_pcm(block: Block) -> NDArray[np.int16]:
     """Return samples as 16-bit integers, rounded and clipped."""
-    scaled = np.rint(np.clip(block, -1.0, 1.0) * _FULL_SCALE)
-    data: NDArray[np.int16] = scaled.astype("<i2")
+    data: NDArray[np.int16] = np.empty(len(block), "<i2")
+    room = np.empty(min(len(block), _SLICE_SAMPLES), np.float32)
+    for start in range(0, len(block), _SLICE_SAMPLES):
+        part = block[start : start + _SLICE_SAMPLES]
+        scaled = np.clip(part, -1.0, 1.0, out=room[: len(part)])
+        scaled *= _FULL_SCALE
+        data[start : start + len(part)] = np.rint(scaled, out=scaled)
     return data
 
 

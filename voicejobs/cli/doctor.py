@@ -29,9 +29,11 @@ from voicejobs.engines import cosyvoice, openai, remote
 from voicejobs.engines.base import EngineSpec
 from voicejobs.engines.configured import with_settings
 from voicejobs.engines.registry import list_engines
-from voicejobs.errors import VoicejobsError
+from voicejobs.errors import SecretUnusable, VoicejobsError
 from voicejobs.models.catalogue import CATALOGUE
 from voicejobs.models.installed import state
+from voicejobs.outbound.address import Policy
+from voicejobs.outbound.signing import source_of
 from voicejobs.settings import Settings, environment
 from voicejobs.store import migrate
 from voicejobs.store.database import Database, now_s
@@ -64,7 +66,7 @@ class Finding:
 @click.command(cls=Command)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def doctor(as_json: bool) -> int:
-    """Check Python, packages, engines, models, folders, disk, blobs, database and broker.
+    """Check Python, packages, engines, models, folders, disk, blobs, database, broker and webhooks.
 
     Exits with 9 where something must be mended.
     """
@@ -275,6 +277,18 @@ def _broker(settings: Settings) -> Finding:
     return Finding("broker", "ok", "answers")
 
 
+def _webhooks(settings: Settings) -> Finding:
+    """Look at what the service tells webhooks with: its settings, and the secret that all others are derived from."""
+    Policy.of_webhooks(settings)
+    try:
+        return Finding("webhooks", "ok", f"signed with {source_of(settings)}")
+    except SecretUnusable as error:
+        if settings.webhook_secret or not settings.database_url:
+            raise  # it was to be there
+        fix = f"{error.hint} Until then the service tells no webhook."
+        return Finding("webhooks", "warn", f"{error.message} [{error.code}]", fix)
+
+
 def _existing(folder: Path) -> Path:
     """Return the nearest folder above that exists."""
     while not folder.exists():
@@ -296,5 +310,6 @@ _CHECKS: tuple[Callable[[Settings], Finding], ...] = (
     _database,
     _clock,
     _broker,
+    _webhooks,
     _orphans,
 )

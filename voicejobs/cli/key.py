@@ -33,8 +33,12 @@ def key() -> None:
 @click.option("--expires-after", type=Duration("age"), metavar="AGE", help="Time after which it ends: 12h, 30d, 2w.")
 @click.option("--environment", default="live", show_default=True, metavar="WORD",
               help="A word in the key that tells where it belongs: live, test.")  # fmt: skip
-@click.option("--requests-per-minute", type=option_types.FloatRange(0), help="Its own rate; 0: no limit.")
-@click.option("--concurrency", type=click.IntRange(0), help="Its own number of requests at once; 0: no limit.")
+@click.option(
+    "--requests-per-minute", type=option_types.FloatRange(0), help="Its own rate, 0.01 to 1000000; 0: no limit."
+)
+@click.option(
+    "--concurrency", type=click.IntRange(0, keys.LARGEST_LIMIT), help="Its own number of requests at once; 0: no limit."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def create(**given: Any) -> None:
     """Make a key and print it, this once: the database holds a hash of it.

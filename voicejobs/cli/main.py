@@ -44,6 +44,7 @@ EXIT_BROKEN_PIPE = 141
 
 _COMMANDS = {
     "transcribe": ("voicejobs.cli.transcribe:transcribe", "Transcribe files and folders."),
+    "retell": ("voicejobs.cli.retell:retell", "Recognise recordings, and speak what was heard."),
     "speak": ("voicejobs.cli.speak:speak", "Speak texts: words, files, folders, tables."),
     "submit": ("voicejobs.cli.submit:submit", "Submit the recordings of a manifest, and return."),
     "watch": ("voicejobs.cli.watch:watch", "Transcribe what comes into a folder."),

@@ -44,7 +44,7 @@ _WARNINGS = {
 }
 _IN_SUMMARY = {NO_SPEECH: "no speech"}
 _LABEL_WIDTH = 8
-_DONE_WORDS = {"transcribe": "transcribed", "speak": "spoken"}
+_DONE_WORDS = {"transcribe": "transcribed", "speak": "spoken", "retell": "retold"}
 
 
 def human_view(settings: Globals, *, no_progress: bool) -> Reporter:

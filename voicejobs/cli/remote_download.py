@@ -1,8 +1,11 @@
 """Write files from what a service has made of a batch: the tree of the inputs, each file whole or not at all."""
 
 import json
+import os
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,9 @@ from voicejobs.cli.outputs import ending, require_writable
 from voicejobs.cli.remote import PAGE, name_of
 from voicejobs.cli.show import print_json
 from voicejobs.client.service import Service, segment
-from voicejobs.errors import AccessDenied, OutputExists, Transient, VoicejobsError
+from voicejobs.errors import AccessDenied, OutputExists, ServerUnreachable, Transient, VoicejobsError
 from voicejobs.formats import extension
-from voicejobs.store.blobs import write_atomic
+from voicejobs.store.blobs import map_os_error, sync_folder, write_atomic
 from voicejobs.store.paths import display_name
 
 EXIT_SOME_FAILED = 3
@@ -112,12 +115,14 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
         for name in wish.formats:
             answer = service.send("GET", f"/api/v1/jobs/{job['id']}/transcript.{name}", params=query_of(wish.render))
             made[Path(f"{stem}{extension(name)}")] = answer.content
-    for artifact in job.get("artifacts", ()):
-        if artifact["kind"] == SOUND:
-            answer = service.send("GET", f"/api/v1/artifacts/{artifact['id']}/content")
-            made[Path(f"{stem}{ending(str(artifact['format']))}")] = answer.content
+    sounds = {
+        Path(f"{stem}{ending(str(artifact['format']))}"): artifact
+        for artifact in job.get("artifacts", ())
+        if artifact["kind"] == SOUND
+    }
     there = {path for path, data in made.items() if path.is_file() and path.read_bytes() == data}
-    for path in made:
+    there |= {path for path, artifact in sounds.items() if path.is_file() and _hash_of(path) == artifact["sha256"]}
+    for path in (*made, *sounds):
         if path not in there and not wish.force and path.exists():
             raise OutputExists(
                 f"{display_name(path)} is there already", hint="Choose another folder with -o, or --force."
@@ -127,6 +132,44 @@ def _fetch(service: Service, job: Mapping[str, Any], stem: Path, wish: Download,
         if path not in there:
             write_atomic(path, data, mode=file_mode())
             outcome.files.append(str(path))
+    for path, artifact in sounds.items():
+        if path not in there:
+            _save(service, artifact, path)
+            outcome.files.append(str(path))
+
+
+def _save(service: Service, artifact: Mapping[str, Any], path: Path) -> None:
+    """Write an artifact to a file, whole or not at all, in flat memory: sound may be large.
+
+    Raises:
+        DiskFull, OutputUnwritable, VoicejobsError: as their names say.
+    """
+    part: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=".voicejobs-", suffix=".part", dir=path.parent)
+        part = Path(name)
+        with os.fdopen(descriptor, "w+b") as file:
+            service.save(f"/api/v1/artifacts/{artifact['id']}/content", file)
+            file.flush()
+            if artifact["sha256"] is not None and _hash_of(part) != artifact["sha256"]:
+                raise ServerUnreachable(f"{display_name(path)} did not come as the service has it")
+            os.fchmod(file.fileno(), file_mode())
+            os.fsync(file.fileno())
+        part.replace(path)
+        part = None
+        sync_folder(path.parent)
+    except OSError as error:
+        raise map_os_error(error, path) from error
+    finally:
+        if part is not None:
+            part.unlink(missing_ok=True)
+
+
+def _hash_of(path: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def query_of(render: Mapping[str, Any]) -> dict[str, str]:

@@ -77,6 +77,7 @@ class RemoteFollowing:
                     away_since, last_id = None, event.id or last_id
                     if self._take(event, path, before):
                         return
+                time.sleep(POLL_S / 4)  # it has ended before the record has: whatever ends it may do so again at once
             except Transient as error:
                 away_since = away_since or time.monotonic()
                 if time.monotonic() - away_since > self.wait_s:

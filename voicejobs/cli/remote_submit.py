@@ -103,13 +103,13 @@ def _search(flags: Mapping[str, Any]) -> Search:
 
 
 @dataclass(frozen=True, slots=True)
-class _File(Upload):
+class NamedUpload(Upload):
     """Name a file that goes to the service, and what it is called here, byte for byte."""
 
     relative: str = ""
 
 
-def _hashed(found: Sequence[Found]) -> list[_File]:
+def _hashed(found: Sequence[Found]) -> list[NamedUpload]:
     """Return the files with their hashes; those that cannot be read are told of and left out."""
     uploads = []
     for one in found:
@@ -120,7 +120,7 @@ def _hashed(found: Sequence[Found]) -> list[_File]:
         except InputError as error:
             complain(error)
             continue
-        uploads.append(_File(one.path, display_name(one.relative), content.sha256, content.size, one.relative))
+        uploads.append(NamedUpload(one.path, display_name(one.relative), content.sha256, content.size, one.relative))
     return uploads
 
 
@@ -135,13 +135,13 @@ class _Sending:
     _total: int = 0
     _told: float = field(default_factory=time.monotonic)
 
-    def all(self, uploads: Sequence[_File]) -> tuple[list[_File], dict[str, str]]:
+    def all(self, uploads: Sequence[NamedUpload]) -> tuple[list[NamedUpload], dict[str, str]]:
         """Return the files that the service has, and their ids by hash.
 
         A file that changes meanwhile, or can be read no more, costs the others nothing: it is told of and left out.
         """
         self._total = sum(one.size for one in {one.sha256: one for one in uploads}.values())
-        there: list[_File] = []
+        there: list[NamedUpload] = []
         ids: dict[str, str] = {}
         for one in uploads:
             try:

@@ -26,10 +26,10 @@ from voicejobs.cli.subtitle_options import render_flags
 from voicejobs.cli.watching import free_place
 from voicejobs.client.service import Service
 from voicejobs.client.uploads import Notes, Upload, bring
-from voicejobs.errors import InputError, OutputExists, QueueFull, Transient, VoicejobsError
+from voicejobs.errors import InputError, NoSuchRecord, OutputExists, Transient, VoicejobsError
 from voicejobs.formats import chosen, extension
 from voicejobs.settings import Settings
-from voicejobs.store.blobs import write_atomic
+from voicejobs.store.blobs import map_os_error, write_atomic
 from voicejobs.store.paths import display_name
 from voicejobs.tasks.content import read_content
 
@@ -49,16 +49,18 @@ class Ledger:
     path: Path
     done: dict[str, str] = field(default_factory=dict)
     _sources: dict[str, set[str]] = field(default_factory=dict)
+    _is_cut_off: bool = False
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read the notes; a line that a kill has cut off counts for nothing."""
         ledger = cls(path)
         try:
-            lines = path.read_bytes().splitlines()
+            data = path.read_bytes()
         except FileNotFoundError:
-            lines = []
-        for line in lines:
+            data = b""
+        ledger._is_cut_off = not data.endswith(b"\n") and data != b""
+        for line in data.splitlines():
             try:
                 note = json.loads(line)
                 ledger._remember(note["sha256"], note["source"], note["place"])
@@ -67,11 +69,20 @@ class Ledger:
         return ledger
 
     def add(self, digest: str, source: str, place: str) -> None:
-        """Note a content whose outputs are there."""
+        """Note a content whose outputs are there.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
         self._remember(digest, source, place)
-        self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(json.dumps({"sha256": digest, "source": source, "place": place}) + "\n")
+        line = json.dumps({"sha256": digest, "source": source, "place": place}).encode()
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write((b"\n" if self._is_cut_off else b"") + line + b"\n")
+        except OSError as error:
+            raise map_os_error(error, self.path) from error
+        self._is_cut_off = False
 
     def sources(self, place: str) -> set[str]:
         """Return the paths of the files whose outputs have a place."""
@@ -155,6 +166,10 @@ class Remote:
         """Return how many files are at the service."""
         return len(self._live)
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file has a job at the service."""
+        return any(job.file.path == path for job in self._live.values())
+
     def take(self, one: Found) -> None:
         """Upload a file and submit its job, unless its content was taken before.
 
@@ -170,11 +185,6 @@ class Remote:
             file_id = bring(self.service, self.notes, Upload(one.path, name, content.sha256, content.size))
             place = free_place(self.places, one, self._sources)
             self._live[self._submit(name, content.sha256, file_id)] = _Job(one, content.sha256, place)
-        except QueueFull:
-            raise
-        except OSError as error:
-            problem = InputError(f"{name} cannot be read: {error.strerror}")
-            self._report(FileReport(name, FAILED, one.path, error=error_json(problem)))
         except InputError as error:
             self._report(FileReport(name, FAILED, one.path, error=error_json(error)))
 
@@ -183,8 +193,16 @@ class Remote:
         if time.monotonic() - self._asked_at < POLL_S:
             return
         self._asked_at = time.monotonic()
-        for job_id in list(self._live)[:MOST_ASKED]:
-            record = self.service.get(f"/api/v1/jobs/{job_id}")
+        # Of a file that was replaced meanwhile the older job is seen to its end first: the newer text is to stand.
+        first = {job.file.path: job_id for job_id, job in reversed(self._live.items())}
+        for job_id in list(reversed(first.values()))[:MOST_ASKED]:
+            try:
+                record = self.service.get(f"/api/v1/jobs/{job_id}")
+            except NoSuchRecord as error:  # somebody has deleted it there: that is no reason to leave all others
+                file = self._live.pop(job_id).file
+                name = display_name(file.relative)
+                self._report(FileReport(name, CANCELLED, file.path, job_id, error=error_json(error)))
+                continue
             if record["status"] in FINAL:
                 self._ended(self._live.pop(job_id), record)
 
@@ -238,7 +256,7 @@ class Remote:
         for form in self.formats:
             answer = self.service.send("GET", f"/api/v1/jobs/{job_id}/transcript.{form}", params=query_of(self.render))
             path = Path(f"{job.place}{extension(form)}")
-            if not ours and path.exists() and path.read_bytes() != answer.content:
+            if not ours and path.exists() and not (path.is_file() and path.read_bytes() == answer.content):
                 raise OutputExists(f"{display_name(path)} is there already")
             made[path] = (form, answer.content)
         for path, (_, data) in made.items():

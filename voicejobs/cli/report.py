@@ -126,7 +126,7 @@ class Summary:
         exit_code: that of the command.
         batches: ids of the batches that hold its jobs.
         plan: what a dry run foresees, None for a real one.
-        command: `transcribe` or `speak`.
+        command: `transcribe`, `speak` or `retell`.
     """
 
     output_dir: str

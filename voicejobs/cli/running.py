@@ -150,6 +150,12 @@ class Run:
         """Return how many files are at work or wait."""
         return len(self._waiting) + len(self._again)
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file of this path is at work or waits."""
+        return any(one.file.path == path for one in self._waiting.values()) or any(
+            one.path == path for one in self._again
+        )
+
     def take(self, files: Sequence[InputFile]) -> None:
         """Take further files, for a run that has no end of its own (`look`, `rest`)."""
         self.estimate.files += len(files)

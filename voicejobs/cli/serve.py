@@ -97,6 +97,8 @@ def worker(devices: str, grace: float, max_memory_mb: int, ready_file: Path | No
 @click.option("--grace", type=option_types.FloatRange(0), default=10.0, show_default=True, metavar="SECONDS",
               help="Time that calls have to end after SIGTERM.")  # fmt: skip
 @click.option("--ready-file", type=option_types.ReadyFile(), help="File with the address while calls are taken.")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), metavar="PORT",
+              help="Show metrics on this port of 127.0.0.1; 0 takes a free one; none if left out.")  # fmt: skip
 def engine(**given: Any) -> None:
     """Serve recognition and speech over gRPC, with the engine processes and the batching of a worker.
 
@@ -109,6 +111,8 @@ def engine(**given: Any) -> None:
     for name in ("slots", "grace"):
         words += [f"--{name}", str(given[name])]
     words += ["--streams", str(given["max_streams"])]
+    if given["metrics_port"] is not None:
+        words += ["--metrics-port", str(given["metrics_port"])]
     for name in ("tls_cert", "tls_key", "client_ca", "ready_file"):
         if given[name] is not None:
             words += [f"--{name.replace('_', '-')}", str(given[name].absolute())]

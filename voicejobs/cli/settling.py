@@ -66,6 +66,11 @@ class Settling:
         self._seen = seen
         return still
 
+    def is_still(self, one: Found) -> bool:
+        """Tell whether a file that was ready is as it was then; one that is not will be ready again."""
+        seen = self._seen.get(one.path)
+        return seen is not None and seen.is_taken and seen.look == _look(one.path)
+
     @property
     def moving(self) -> int:
         """Return how many files have not stood still for long enough yet."""

@@ -11,7 +11,7 @@ import click
 from voicejobs.audio import encode
 from voicejobs.cli.engine_choice import is_given
 from voicejobs.cli.errand import Desk
-from voicejobs.cli.inputs import TEXTS, Found, Search, Selection
+from voicejobs.cli.inputs import TEXTS, Found, Kind, Search, Selection
 from voicejobs.cli.outputs import STDOUT
 from voicejobs.cli.speech_options import CAPTION_FORMATS, speech_steps, split_names
 from voicejobs.cli.spool import name_of_stdin
@@ -44,27 +44,7 @@ class Speaking:
 
     def formats(self, flags: dict[str, Any]) -> list[str]:
         """Return the formats of sound, then those of captions; `-o talk.mp3` becomes a folder and a name."""
-        target: Path = flags["output_dir"]
-        ending = target.suffix[1:].lower()
-        if _STEM not in flags and target != STDOUT and ending in encode.FORMATS and not target.is_dir():
-            flags[_STEM], flags["output_dir"] = target.stem, target.parent
-            if flags["formats"] and split_names(flags["formats"]) != [ending]:
-                raise BadUsage(f"-o {target} and -f {','.join(flags['formats'])} contradict each other")
-            flags["formats"] = (ending,)
-        sounds = split_names(flags["formats"]) or [DEFAULT_FORMAT]
-        for name in sounds:
-            encode.demand_format(name)
-        captions = split_names(flags["captions"])
-        unknown = next((name for name in captions if name not in CAPTION_FORMATS), None)
-        if unknown is not None:
-            raise BadOption(
-                f"{unknown!r} is no format of captions", hint=f"The formats are {', '.join(CAPTION_FORMATS)}."
-            )
-        if target == STDOUT and not flags["dry_run"] and sys.stdout.isatty():
-            raise BadOption(
-                "-o - would write sound to the terminal", hint="Name a file with -o, or pipe it to a player."
-            )
-        return [*sounds, *captions]
+        return formats_of(flags)
 
     def names(self, flags: Mapping[str, Any]) -> tuple[str, str]:
         """Return model and language."""
@@ -100,14 +80,7 @@ class Speaking:
     def select(self, paths: Sequence[str], flags: Mapping[str, Any], search: Search, desk: Desk) -> Selection:
         """Return the texts, the single one under the name that `-o` gives it."""
         selection = find_texts(paths, search)
-        stem = flags.get(_STEM)
-        if stem is not None:
-            if len(selection.found) > 1:
-                raise BadOption(
-                    f"-o names one file, and {len(selection.found)} texts were found",
-                    hint="Name a folder with -o, and the format with -f.",
-                )
-            selection.found = [_renamed(one, stem) for one in selection.found]
+        name_the_one(selection, flags, self.kind)
         if flags["keep_times"]:
             selection.found = [_only_captions(one) for one in selection.found]
         return selection
@@ -133,6 +106,47 @@ class Speaking:
         """Return what the speed depends on."""
         same = {name: options["synthesise"][name] for name in ("engine", "model", "device")}
         return {"node": "synthesise", "first": "synthesise", **same}
+
+
+def formats_of(flags: dict[str, Any]) -> list[str]:
+    """Return the formats of sound, then those of captions; `-o talk.mp3` becomes a folder and a name.
+
+    Raises:
+        BadOption, BadUsage: a format does not exist, or options do not go together.
+    """
+    target: Path = flags["output_dir"]
+    ending = target.suffix[1:].lower()
+    if _STEM not in flags and target != STDOUT and ending in encode.FORMATS and not target.is_dir():
+        flags[_STEM], flags["output_dir"] = target.stem, target.parent
+        if flags["formats"] and split_names(flags["formats"]) != [ending]:
+            raise BadUsage(f"-o {target} and -f {','.join(flags['formats'])} contradict each other")
+        flags["formats"] = (ending,)
+    sounds = split_names(flags["formats"]) or [DEFAULT_FORMAT]
+    for name in sounds:
+        encode.demand_format(name)
+    captions = split_names(flags["captions"])
+    unknown = next((name for name in captions if name not in CAPTION_FORMATS), None)
+    if unknown is not None:
+        raise BadOption(f"{unknown!r} is no format of captions", hint=f"The formats are {', '.join(CAPTION_FORMATS)}.")
+    if target == STDOUT and not flags["dry_run"] and sys.stdout.isatty():
+        raise BadOption("-o - would write sound to the terminal", hint="Name a file with -o, or pipe it to a player.")
+    return [*sounds, *captions]
+
+
+def name_the_one(selection: Selection, flags: Mapping[str, Any], kind: Kind) -> None:
+    """Give the one input the name that `-o` gives its output, where that names a file.
+
+    Raises:
+        BadOption: there are several.
+    """
+    stem = flags.get(_STEM)
+    if stem is not None:
+        if len(selection.found) > 1:
+            raise BadOption(
+                f"-o names one file, and {len(selection.found)} {kind.noun}s were found",
+                hint="Name a folder with -o, and the format with -f.",
+            )
+        selection.found = [_renamed(one, stem) for one in selection.found]
 
 
 def _renamed(found: Found, stem: str) -> Found:

@@ -14,7 +14,7 @@ from voicejobs.cli.spelling import Group
 from voicejobs.engines.base import EngineSpec, Voice
 from voicejobs.engines.configured import with_settings
 from voicejobs.engines.registry import engine_class, list_engines
-from voicejobs.errors import BadOption, VoicejobsError
+from voicejobs.errors import BadOption, ExtraMissing, VoicejobsError
 from voicejobs.hosting.host import EngineHost
 from voicejobs.models.catalogue import CATALOGUE, ModelEntry, require_engine
 from voicejobs.models.installed import chosen, folder_of, state
@@ -52,7 +52,7 @@ def voices() -> None:
 def list_voices(engine: str | None, as_json: bool) -> int:
     """Show the voices of the catalogue, or those that an engine says it has.
 
-    Nothing is fetched: of a model that is not on this machine the name alone is known.
+    Nothing is fetched: of a model that is not on this machine, or whose engine is not, the name alone is known.
     """
     settings = current_settings()
     rows: list[_Row] = []
@@ -117,7 +117,7 @@ def _specs(wanted: str | None, settings: Settings) -> Iterator[tuple[EngineSpec,
 
 
 def _rows(host: EngineHost, spec: EngineSpec, entry: ModelEntry | None, settings: Settings) -> list[_Row]:
-    """Return the voices of an engine with a model; of a model that is not here, what its name tells.
+    """Return the voices of an engine with a model; where either is not here, what the name tells, and a note why.
 
     Raises:
         VoicejobsError: the engine cannot be loaded, or its server cannot be asked.
@@ -126,10 +126,13 @@ def _rows(host: EngineHost, spec: EngineSpec, entry: ModelEntry | None, settings
         return [_Row(spec.engine, spec.model, "-", voice) for voice in host.synthesiser(spec).voices()]
     here = state(entry, settings)
     if here in {"missing", "partial"}:
-        language = language_of(entry.name).partition("-")[0]
-        voice = Voice(entry.name, (language,), 0, entry.note, entry.licence)
-        return [_Row(spec.engine, entry.name, here, voice)]
-    found = host.synthesiser(spec).voices()
+        return [_by_name(spec, entry, here)]
+    try:
+        found = host.synthesiser(spec).voices()
+    except ExtraMissing as error:
+        note = f"note: voices of {entry.name} are known by their model's name alone: {error.message}"
+        click.echo(f"{note}\n  {error.hint}" if error.hint else note, err=True)
+        return [_by_name(spec, entry, here)]
     return [
         _Row(
             spec.engine,
@@ -139,3 +142,9 @@ def _rows(host: EngineHost, spec: EngineSpec, entry: ModelEntry | None, settings
         )
         for voice in found
     ]
+
+
+def _by_name(spec: EngineSpec, entry: ModelEntry, here: str) -> _Row:
+    """Return what the name of a model tells of its voice."""
+    language = language_of(entry.name).partition("-")[0]
+    return _Row(spec.engine, entry.name, here, Voice(entry.name, (language,), 0, entry.note, entry.licence))

@@ -36,7 +36,7 @@ from voicejobs.cli.running import (
 from voicejobs.cli.settling import Settling, is_temporary
 from voicejobs.cli.store import opened
 from voicejobs.embedded.stack import Stack
-from voicejobs.errors import BadOption, NotFound, QueueFull, VoicejobsError
+from voicejobs.errors import BadOption, NotFound, QueueFull, QuotaReached, RateLimited, VoicejobsError
 from voicejobs.models.parts import PullEvent
 from voicejobs.settings import Settings
 from voicejobs.store.database import Database
@@ -219,11 +219,15 @@ class Work(Protocol):
         """Return how many files are at work or wait."""
         ...
 
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file is at work, or what was in it before."""
+        ...
+
     def take(self, one: Found) -> None:
         """Take a file.
 
         Raises:
-            QueueFull: there is no room for it now.
+            QueueFull, QuotaReached, RateLimited: there is no room for it now.
         """
         ...
 
@@ -261,6 +265,10 @@ class Embedded:
     def waiting(self) -> int:
         """Return how many files are at work or wait."""
         return self.run.waiting
+
+    def works_on(self, path: str) -> bool:
+        """Tell whether a file waits for its end."""
+        return self.run.works_on(path)
 
     def take(self, one: Found) -> None:
         """Submit a file."""
@@ -321,6 +329,7 @@ class Watcher:
     _pending: deque[Found] = field(default_factory=deque)
     _told: set[str] = field(default_factory=set)
     _full_until: float = 0.0
+    _changed: int = 0
 
     def watch(self, poll_s: float) -> None:
         """Go on until an exception ends it, with `poll_s` seconds between two looks."""
@@ -337,14 +346,18 @@ class Watcher:
         self._look()
         time.sleep(settle_s)
         self._look()
-        if self.settling.moving:
-            count = self.settling.moving
-            files = "file is" if count == 1 else "files are"
-            self.work.reporter.warn("still_written", f"{count} {files} left aside: still being written")
+        self._tell_moving(self.settling.moving)
         while self._pending or self.work.waiting:
             self._work()
             time.sleep(LOOK_S)
+        self._tell_moving(self._changed)
         self.work.rest()
+
+    def _tell_moving(self, count: int) -> None:
+        """Say how many files are left aside."""
+        if count:
+            files = "file is" if count == 1 else "files are"
+            self.work.reporter.warn("still_written", f"{count} {files} left aside: still being written")
 
     def _look(self) -> float:
         """Look into the folder once, and return the least seconds until the next look."""
@@ -356,27 +369,36 @@ class Watcher:
         self._told = {error.message for error in errors}
         # What cannot be looked at has not gone: only a whole look may forget files.
         if not errors or files:
-            self._pending.extend(self.settling.ready(files, time.monotonic()))
+            there = {one.path for one in self._pending}
+            ready = self.settling.ready(files, time.monotonic())
+            self._pending.extend(one for one in ready if one.path not in there)
         return (time.monotonic() - began) * (LOOK_SHARE - 1)
 
     def _work(self) -> None:
         """Take what waits here as far as there is room, and show what has ended."""
         was_busy = self.work.waiting > 0
+        held = []
         while self._pending and self.work.waiting < MOST_WAITING and time.monotonic() >= self._full_until:
+            one = self._pending.popleft()
+            if self.work.works_on(one.path):  # the outputs of what was in it before are to come first
+                held.append(one)
+                continue
             was_busy = True
-            if not self._take(self._pending[0]):
-                break
-            self._pending.popleft()
+            if not self.settling.is_still(one):  # somebody has begun to write it while it waited here
+                self._changed += 1
+            elif not self._take(one):
+                held.append(one)
+        self._pending.extendleft(reversed(held))
         if self.work.waiting:
             self.work.look()
         if was_busy and not self.work.waiting and not self._pending:
             self.work.rest()
 
     def _take(self, one: Found) -> bool:
-        """Submit a file; False where the queue has no room for it now."""
+        """Submit a file; False where there is no room for it now."""
         try:
             self.work.take(one)
-        except QueueFull as error:
+        except (QueueFull, QuotaReached, RateLimited) as error:
             self.work.reporter.warn(error.code, error.message)
             self._full_until = time.monotonic() + FULL_PAUSE_S
             return False

@@ -4,8 +4,8 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, Self
 from urllib.parse import urlsplit
 
 from voicejobs import __version__, errors
@@ -26,6 +26,7 @@ TIMEOUT_S = 60.0
 CONNECT_TIMEOUT_S = 5.0
 STREAM_SILENCE_S = 45.0
 """A stream of events says something every 15 seconds; one that is silent for so long is dead."""
+PIECE_BYTES = 1 << 18
 RETRIED = frozenset((408, 425, 429, 500, 502, 503, 504))
 _UNAUTHORIZED, _FORBIDDEN, _BAD, _SERVER = 401, 403, 400, 500
 _NO_SERVICE = "Check that --server names a voicejobs service."
@@ -122,15 +123,39 @@ class Service:
             ServerUnreachable: there was no answer in time.
             VoicejobsError: the service has refused; the error is that which it names.
         """
+        headers = {**self._trace(), **request.pop("headers", {})}
+        return self._answered(lambda: self._http.request(method, path, headers=headers, **request))
+
+    def save(self, path: str, file: BinaryIO) -> None:
+        """Write what a GET answers with into a file that is open, in flat memory; see `send`.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        headers = self._trace()
+
+        def attempt() -> "httpx.Response":
+            file.seek(0)
+            file.truncate()
+            with self._http.stream("GET", path, headers=headers) as answer:
+                if answer.is_success:
+                    file.writelines(answer.iter_bytes(PIECE_BYTES))
+                else:
+                    answer.read()
+                return answer
+
+        self._answered(attempt)
+
+    def _answered(self, attempt: "Callable[[], httpx.Response]") -> "httpx.Response":
+        """Send something until it is answered, and return the answer; see `send`."""
         import httpx
 
         deadline = time.monotonic() + (self._wait_s if self._has_answered else min(FIRST_WAIT_S, self._wait_s))
         pause_s = FIRST_PAUSE_S
-        headers = {**self._trace(), **request.pop("headers", {})}
         while True:
             wait_s = pause_s
             try:
-                answer = self._http.request(method, path, headers=headers, **request)
+                answer = attempt()
             except httpx.RequestError as error:
                 problem: VoicejobsError = self._unreachable(error)
             else:
@@ -346,4 +371,4 @@ def _retry_after_s(answer: "httpx.Response", pause_s: float) -> float:
         told_s = float(answer.headers.get("retry-after", ""))
     except ValueError:
         return pause_s
-    return min(max(told_s, 0.0), LONGEST_PAUSE_S)
+    return min(told_s, LONGEST_PAUSE_S) if told_s >= 0.0 else pause_s  # `nan` is neither

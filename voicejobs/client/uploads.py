@@ -4,17 +4,27 @@ What the service has is asked of the service. All that is remembered here, in th
 knows a content: `uploads/<hash>.json`, by the address of the service and the SHA-256 of the content.
 """
 
+import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from voicejobs.client.service import Service
-from voicejobs.errors import BadOption, InputChanged, NoSuchRecord, Unreadable, WrongState
+from voicejobs.errors import (
+    DiskFull,
+    InputChanged,
+    NoSuchRecord,
+    NotFound,
+    OutputUnwritable,
+    Unreadable,
+    VoicejobsError,
+    WrongState,
+)
 
 PART_BYTES = 8 << 20
 """Smaller parts would cost a request each for little; of a larger one more is lost with the line."""
@@ -23,7 +33,7 @@ MEDIA_TYPE = "application/octet-stream"
 LIFE_S = 30 * 86_400
 """Time for which the service keeps a file by itself; jobs keep what they need."""
 MAX_NAME_CHARS = 200
-PENDING = "pending"
+PENDING, COMPLETED = "pending", "completed"
 
 Sent = Callable[[int], None]
 """Called with the number of bytes that the service has got, or had, since the last call; less than 0 takes back."""
@@ -60,7 +70,11 @@ class Notes:
         return found if isinstance(found, dict) else {}
 
     def write(self, digest: str, **values: Any) -> None:
-        """Remember something of a content in place of what was known."""
+        """Remember something of a content in place of what was known.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
         path = self._path(digest)
         with self._writing():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -69,21 +83,23 @@ class Notes:
             part.replace(path)
 
     def forget(self, digest: str) -> None:
-        """Forget a content."""
+        """Forget a content.
+
+        Raises:
+            DiskFull, OutputUnwritable: as their names say.
+        """
         with self._writing():
             self._path(digest).unlink(missing_ok=True)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """Name the folder where it cannot be written.
-
-        Raises:
-            BadOption: so it is.
-        """
+        """Name the folder where it cannot be written."""
         try:
             yield
         except OSError as error:
-            raise BadOption(
+            if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+                raise DiskFull(f"No space is left to note what is uploaded, in {self.folder}") from error
+            raise OutputUnwritable(
                 f"What is known of uploads cannot be noted in {self.folder}: {error.strerror}",
                 hint="VOICEJOBS_STATE_DIR names a folder that you can write.",
             ) from error
@@ -98,8 +114,7 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
     Raises:
         InputChanged: the file is not what it was when it was hashed.
-        Unreadable: it cannot be read any more.
-        BadOption: nothing can be noted.
+        NotFound, Unreadable: as their names say.
         ServerUnreachable, VoicejobsError: as `Service.send` raises them.
     """
     known = notes.read(upload.sha256)
@@ -122,8 +137,8 @@ def bring(service: Service, notes: Notes, upload: Upload, sent: Sent = lambda co
 
 def _send_whole(service: Service, upload: Upload) -> str:
     """Send a small file at once."""
-    with _reading(upload):
-        data = Path(upload.path).read_bytes()
+    with _opened(upload) as file:
+        data = file.read(upload.size + 1)  # one that has grown without end is not read whole
     _demand_same(upload, sha256(data).hexdigest())
     answer = service.send(
         "POST",
@@ -153,7 +168,11 @@ def _send_large(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
 
 def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> str:
     """Send a file part by part; parts that the service has from before are not sent."""
-    upload_id = _pending(service, notes, upload)
+    begun = _begun(service, notes, upload)
+    if begun.get("file"):  # we were ended before we could note that all was there
+        sent(upload.size)
+        return str(begun["file"]["id"])
+    upload_id = str(begun.get("id", ""))
     if not upload_id:
         wish = {
             "filename": _name(upload),
@@ -164,11 +183,28 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
         }
         upload_id = str(service.post("/v1/uploads", wish)["id"])
         notes.write(upload.sha256, upload=upload_id)
+    try:
+        part_ids = _send_missing(service, upload_id, upload, sent)
+    except InputChanged:  # among its parts are now some that no file wants
+        notes.forget(upload.sha256)
+        with suppress(VoicejobsError):
+            service.post(f"/v1/uploads/{upload_id}/cancel")
+        raise
+    done = service.post(f"/v1/uploads/{upload_id}/complete", {"part_ids": part_ids})
+    return str(done["file"]["id"])
+
+
+def _send_missing(service: Service, upload_id: str, upload: Upload, sent: Sent) -> list[str]:
+    """Send the parts that the service does not have, and return the ids of all, in order.
+
+    Raises:
+        InputChanged: the file is not what it was when it was hashed.
+    """
     there = parts_there(service, upload_id)
     whole = sha256()
     part_ids = []
-    with _reading(upload), Path(upload.path).open("rb") as file:
-        for data in _parts(file):
+    with _opened(upload) as file:
+        for data in _parts(file, upload.size):
             whole.update(data)
             digest = sha256(data).hexdigest()
             if digest not in there:
@@ -178,22 +214,9 @@ def _send_parts(service: Service, notes: Notes, upload: Upload, sent: Sent) -> s
             if not there[digest]:
                 del there[digest]
             sent(len(data))
+        whole.update(file.read(1))  # nothing, unless it has grown
     _demand_same(upload, whole.hexdigest())
-    done = service.post(f"/v1/uploads/{upload_id}/complete", {"part_ids": part_ids})
-    return str(done["file"]["id"])
-
-
-@contextmanager
-def _reading(upload: Upload) -> Iterator[None]:
-    """Name the file that cannot be read.
-
-    Raises:
-        Unreadable: so it is.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise Unreadable(f"{upload.name} cannot be read any more: {error.strerror}") from error
+    return part_ids
 
 
 def _name(upload: Upload) -> str:
@@ -201,16 +224,17 @@ def _name(upload: Upload) -> str:
     return Path(upload.name).name[-MAX_NAME_CHARS:]
 
 
-def _pending(service: Service, notes: Notes, upload: Upload) -> str:
-    """Return the id of an upload of this content that was begun before and can be gone on with; empty for none."""
+def _begun(service: Service, notes: Notes, upload: Upload) -> dict[str, Any]:
+    """Return the upload of this content that was begun before, and can be gone on with or is done; empty for none."""
     known = str(notes.read(upload.sha256).get("upload", ""))
     if not known:
-        return ""
+        return {}
     try:
-        found = service.get(f"/v1/uploads/{known}")
+        found: dict[str, Any] = service.get(f"/v1/uploads/{known}")
     except (NoSuchRecord, WrongState):
-        return ""
-    return known if found["status"] == PENDING and found["bytes"] == upload.size else ""
+        return {}
+    is_of_use = found["status"] == PENDING or (found["status"] == COMPLETED and found.get("file"))
+    return found if is_of_use and found["bytes"] == upload.size else {}
 
 
 def parts_there(service: Service, upload_id: str) -> dict[str, list[str]]:
@@ -232,10 +256,27 @@ def _send_part(service: Service, upload_id: str, data: bytes, digest: str) -> st
     return str(service.read(answer)["id"])
 
 
-def _parts(file: BinaryIO) -> Iterator[bytes]:
-    """Yield a file in parts."""
-    while data := file.read(PART_BYTES):
+def _parts(file: BinaryIO, size: int) -> Iterator[bytes]:
+    """Yield the first `size` bytes of a file in parts."""
+    while size and (data := file.read(min(PART_BYTES, size))):
+        size -= len(data)
         yield data
+
+
+@contextmanager
+def _opened(upload: Upload) -> Iterator[BinaryIO]:
+    """Open a file to read it.
+
+    Raises:
+        NotFound, Unreadable: as their names say.
+    """
+    try:
+        with Path(upload.path).open("rb") as file:
+            yield file
+    except FileNotFoundError as error:
+        raise NotFound(f"{upload.name} is not there any more") from error
+    except OSError as error:
+        raise Unreadable(f"{upload.name} cannot be read: {error.strerror}") from error
 
 
 def _demand_same(upload: Upload, digest: str) -> None:

@@ -4,7 +4,7 @@ An adapter is found by entry point (group `voicejobs.engines`) as a class that f
 imports no model library at import time: the class is looked at in processes that never load a model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
@@ -196,6 +196,9 @@ class EngineFacts:
         shares_calls: windows of one call are one computation, so that one may come out better alone. Otherwise a
             doubtful result of a shared call is not asked for again: it would come again.
         names_model: the model is one of a server's, called by any name, and not of the catalogue.
+        takes_speed: it can speak faster and slower.
+        streams: it is a `StreamingSynthesiser`, which gives sound before a text is spoken to its end.
+        takes_prompt: it speaks with the voice of a recording, where one is given.
     """
 
     kind: EngineKind
@@ -207,6 +210,9 @@ class EngineFacts:
     uses_torch: bool = False
     shares_calls: bool = True
     names_model: bool = False
+    takes_speed: bool = True
+    takes_prompt: bool = False
+    streams: bool = False
 
 
 @runtime_checkable
@@ -239,6 +245,18 @@ class Synthesiser(Protocol):
 
     def voices(self) -> list[Voice]:
         """Return the voices, the default first."""
+        ...
+
+
+@runtime_checkable
+class StreamingSynthesiser(Synthesiser, Protocol):
+    """Turn a text into sound that comes in pieces."""
+
+    def stream(self, text: str, options: SynthesiseOptions) -> Iterator[Sound]:
+        """Give the sound of one text in pieces, each as soon as it is there; nothing where nothing can be said.
+
+        Nothing is tried again once a piece was given. To close the iterator ends the work.
+        """
         ...
 
 

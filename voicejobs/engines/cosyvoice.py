@@ -73,6 +73,9 @@ class CosyVoiceEngine:
             call_timeout_s=_CALL_TIMEOUT_S,
             memory_bytes=_MEMORY_BYTES,
             names_model=True,
+            takes_speed=False,
+            takes_prompt=True,
+            streams=True,
         )
 
     @classmethod

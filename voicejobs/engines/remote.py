@@ -61,6 +61,7 @@ def _facts(spec: EngineSpec, kind: EngineKind) -> EngineFacts:
         max_batch=int(params.get("max_batch", _BATCH)),
         call_timeout_s=float(params.get("timeout_s", _TIMEOUT_S)) + _MARGIN_S,
         memory_bytes=_MEMORY_BYTES,
+        takes_prompt=kind == "synthesiser",
         shares_calls=False,  # the server looks at the results of its own batches
     )
 

@@ -14,17 +14,20 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from voicejobs import logs
+from voicejobs.audio.types import Sound
 from voicejobs.engines.base import (
     TRACES,
     EngineSpec,
     RecogniseOptions,
     Recogniser,
+    StreamingSynthesiser,
     SynthesiseOptions,
     Synthesiser,
     VoiceActivityDetector,
@@ -143,9 +146,31 @@ def _run(engine: Engine | None, header: dict[str, Any], body: memoryview) -> Ans
         if len(results) != len(windows):
             raise Internal(f"the engine gave {len(results)} results for {len(windows)} windows")
         return {"ok": True, "results": [result.to_json() for result in results]}, []
+    if operation in _STREAMING and isinstance(engine, StreamingSynthesiser):
+        return _stream(engine, header)
     if operation in {"synthesise", "voices"} and isinstance(engine, Synthesiser):
         return _speak(engine, header)
     raise BadOption(f"this engine cannot answer {operation!r}")
+
+
+_STREAMING = frozenset(("begin", "next", "leave"))
+_open: list[Iterator[Sound]] = []
+"""The text that is being spoken piece by piece, or none: a process has one caller at a time."""
+
+
+def _stream(engine: StreamingSynthesiser, header: dict[str, Any]) -> Answer:
+    """Begin a text, give its next piece, or leave it: the caller asks for each, and so is never flooded."""
+    if header["op"] == "next":
+        sound = next(_open[0], None) if _open else None
+        if sound is not None:
+            return {"ok": True, "sizes": [len(sound.samples)], "rates_hz": [sound.rate_hz]}, [wire.sound_bytes(sound)]
+    while _open:
+        close = getattr(_open.pop(), "close", None)
+        if close is not None:
+            close()
+    if header["op"] == "begin":
+        _open.append(engine.stream(header["text"], SynthesiseOptions.from_json(header["options"])))
+    return {"ok": True, "sizes": [], "rates_hz": []}, []
 
 
 def _speak(engine: Synthesiser, header: dict[str, Any]) -> Answer:

@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -68,6 +68,15 @@ class HostedSynthesiser:
     def synthesise(self, texts: Sequence[str], options: SynthesiseOptions) -> list[Sound]:
         """Return the sound of each text, in order; errors as in `EnginePool.recognise`."""
         return self._pool.synthesise(texts, options, self._turn, self._cancelled)
+
+    @property
+    def streams(self) -> bool:
+        """Tell whether the engine gives sound before a text is spoken to its end."""
+        return self._pool.streams
+
+    def stream(self, text: str, options: SynthesiseOptions) -> Generator[Sound, None, None]:
+        """Give the sound of one text piece by piece; errors as in `EnginePool.stream`."""
+        return self._pool.stream(text, options)
 
     def voices(self) -> list[Voice]:
         """Return the voices, the default first."""

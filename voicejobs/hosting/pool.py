@@ -3,11 +3,11 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
-from voicejobs import spans
+from voicejobs import logs, spans
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineFacts, EngineKind, EngineSpec, RecogniseOptions, SynthesiseOptions
 from voicejobs.errors import (
@@ -77,6 +77,11 @@ class EnginePool:
         return self._plan.facts.kind
 
     @property
+    def streams(self) -> bool:
+        """Tell whether the engine is a `StreamingSynthesiser`."""
+        return self._plan.facts.streams
+
+    @property
     def limit(self) -> int:
         """Return how many windows a call holds at most by now; running out of memory lowers it."""
         return self._limit
@@ -127,6 +132,29 @@ class EnginePool:
         if not texts:
             return []
         return cast("list[Sound]", self._run_all(Request(texts, options, turn, time.monotonic()), cancelled))
+
+    def stream(self, text: str, options: SynthesiseOptions) -> Generator[Sound, None, None]:
+        """Give the sound of one text piece by piece; a process is its alone until it ends, or is closed.
+
+        Raises:
+            ShuttingDown: the pool was closed.
+            VoicejobsError: what the engine raised, or that its process died; nothing is tried again.
+        """
+        process = self._seize_any()
+        try:
+            self._start(process)
+            began = time.monotonic()
+            yield from process.stream(text, options, [logs.bound("trace_id") or ""])
+            self._figures.called(1, time.monotonic() - began)
+        except (EngineCrash, EngineTimeout):
+            self._raise_if_closed()
+            self._figures.crashed()
+            raise
+        except VoicejobsError:
+            self._raise_if_closed()
+            raise
+        finally:
+            self._release(process)
 
     def call(self, method: Callable[[EngineProcess], T]) -> T:
         """Run `method` on any process, as soon as one is free; once more in a fresh one if the first dies of it.

@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from voicejobs.audio.types import Pcm, Sound, WindowResult
 from voicejobs.engines.base import EngineSpec, RecogniseOptions, SynthesiseOptions, Voice
-from voicejobs.errors import EngineCrash, EngineTimeout, error_from_json
+from voicejobs.errors import EngineCrash, EngineTimeout, VoicejobsError, error_from_json
 from voicejobs.hosting import wire
 from voicejobs.hosting.figures import Gpu
 from voicejobs.hosting.spawner import Spawner
@@ -113,6 +113,21 @@ class EngineProcess:
         header = {"op": "synthesise", "texts": list(texts), "options": told, "traces": list(traces)}
         answer, body = self._exchange(header, (), self._call_timeout_s * len(texts))
         return wire.split_sounds(body, answer["sizes"], answer["rates_hz"])
+
+    def stream(self, text: str, options: SynthesiseOptions, traces: Sequence[str] = ()) -> Generator[Sound, None, None]:
+        """Speak one text, giving each piece as it comes; errors as in `recognise`. To close it ends the work."""
+        told = _options_json(options)
+        self._exchange({"op": "begin", "text": text, "options": told, "traces": list(traces)}, (), self._call_timeout_s)
+        try:
+            while True:
+                answer, body = self._exchange({"op": "next"}, (), self._call_timeout_s)
+                if not answer["sizes"]:
+                    return
+                yield from wire.split_sounds(body, answer["sizes"], answer["rates_hz"])
+        except GeneratorExit:
+            with contextlib.suppress(VoicejobsError):  # a process that cannot be told is one that has ended
+                self._exchange({"op": "leave"}, (), self._call_timeout_s)
+            raise
 
     def voices(self) -> list[Voice]:
         """Ask for the voices; errors as in `recognise`."""

@@ -56,7 +56,7 @@ def receive(end: socket.socket) -> tuple[dict[str, Any], memoryview]:
 
 def _exactly(end: socket.socket, size: int) -> memoryview:
     """Return the next `size` bytes."""
-    view = memoryview(bytearray(size))
+    view = np.empty(size, np.uint8).data  # not filled with zeros first, as a bytearray is
     have = 0
     while have < size:
         got = end.recv_into(view[have:])

@@ -1,12 +1,11 @@
 """Metrics from what workers have told in their rows: counters that begin at nothing when a worker starts anew."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from prometheus_client.core import Metric
 
-from voicejobs.hosting.figures import BATCH_STEPS
-from voicejobs.metrics.families import Labels, Steps, counter, gauge, histogram
+from voicejobs.metrics.families import Labels, counter, gauge
+from voicejobs.metrics.pools import of_pools
 from voicejobs.store.owners import Owner
 from voicejobs.store.reports import Report
 
@@ -24,25 +23,6 @@ _COUNTERS = {
 _UNLABELLED = ("dead_letters", "leases_lost", "messages_lost")
 """Counters that show as nothing before the first time: alarms look at their rise."""
 
-_LABELS = ("engine", "model", "device", "kind")
-_POOL = {
-    "loaded": (gauge, "model_pool_loaded", "Engine processes with a loaded model."),
-    "size": (gauge, "model_pool_size", "Engine processes that there may be."),
-    "limit": (gauge, "engine_batch_limit", "Windows that a call holds at most; a full memory lowers it."),
-    "resident_bytes": (gauge, "model_pool_bytes", "Resident memory of the engine processes."),
-    "loads": (counter, "model_pool_loads", "Times that a process loaded its model."),
-    "load_s": (counter, "model_pool_load_seconds", "Time that this took."),
-    "crashes": (counter, "engine_crashes", "Engine processes that died or hung."),
-    "calls": (counter, "engine_calls", "Calls of engines."),
-    "items": (counter, "engine_items", "Windows or texts in them."),
-    "busy_s": (
-        counter,
-        "engine_busy_seconds",
-        "Time that engine processes worked; its rate by size is how busy they are.",
-    ),
-    "sweep_s": (counter, "model_pool_sweep_seconds", "Time that looking for idle processes took, and ending them."),
-}
-
 
 def of_workers(told: Sequence[Report]) -> Iterator[Metric]:
     """Yield the metrics of workers."""
@@ -56,7 +36,7 @@ def of_workers(told: Sequence[Report]) -> Iterator[Metric]:
     yield counter("worker_messages", "Messages that a worker took from the broker.",
                   [({"worker": name}, one.told.get("taken", 0)) for name, one in named])  # fmt: skip
     yield from _counters(named)
-    yield from _pools([(name, pool) for name, one in named for pool in one.told.get("pools", ())])
+    yield from of_pools([(name, pool) for name, one in named for pool in one.told.get("pools", ())])
 
 
 def _named(told: Sequence[Report]) -> Iterator[tuple[str, Report]]:
@@ -97,51 +77,3 @@ def _summed(samples: Iterable[tuple[Labels, float]]) -> list[tuple[Labels, float
         key = tuple(sorted(labels.items()))
         sums[key] = sums.get(key, 0.0) + value
     return [(dict(key), value) for key, value in sums.items()]
-
-
-def _pools(pools: Sequence[tuple[str, Mapping[str, Any]]]) -> Iterator[Metric]:
-    """Yield what workers tell of their engines."""
-    merged: dict[tuple[str, ...], dict[str, Any]] = {}
-    for worker, pool in pools:  # pools of other parameters have the same labels
-        key = (worker, *(str(pool[name]) for name in _LABELS))
-        merged[key] = _added(merged[key], pool) if key in merged else dict(pool)
-    labelled: list[tuple[Labels, Mapping[str, Any]]] = [
-        (dict(zip(("worker", *_LABELS), key, strict=True)), pool) for key, pool in merged.items()
-    ]
-    for field, (kind, name, told) in _POOL.items():
-        yield kind(name, told, [(labels, pool[field]) for labels, pool in labelled])
-    reasons = [
-        ({**labels, "reason": why}, count)
-        for labels, pool in labelled
-        for why, count in {"idle": 0, "memory": 0, **pool["evictions"]}.items()
-    ]
-    yield counter("model_pool_evictions", "Engine processes that were ended to free memory.", reasons)
-    batches = [(labels, _cumulated(pool["batches"]), float(pool["items"])) for labels, pool in labelled]
-    yield histogram("engine_batch_size", "Windows or texts of one call.", batches)
-    gpus = [(labels, pool["gpu"]) for labels, pool in labelled if pool["gpu"]]
-    yield gauge("gpu_reserved_bytes", "Device memory that torch has reserved.", [(one, gpu[0]) for one, gpu in gpus])
-    yield gauge("gpu_allocated_bytes", "Device memory that tensors hold.", [(one, gpu[1]) for one, gpu in gpus])
-    yield gauge(
-        "gpu_reserved_unallocated_bytes",
-        "Reserved and not allocated: what fragmentation and caching keep from others.",
-        [(one, gpu[0] - gpu[1]) for one, gpu in gpus],
-    )
-
-
-def _added(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figures of two pools together."""
-    summed: dict[str, Any] = {**one, **{name: one[name] + other[name] for name in _POOL}}
-    why = {*one["evictions"], *other["evictions"]}
-    summed["evictions"] = {name: one["evictions"].get(name, 0) + other["evictions"].get(name, 0) for name in why}
-    summed["batches"] = [a + b for a, b in zip(one["batches"], other["batches"], strict=True)]
-    summed["gpu"] = [a + b for a, b in zip(one["gpu"] or (0, 0), other["gpu"] or (0, 0), strict=True)]
-    return summed
-
-
-def _cumulated(counts: Sequence[int]) -> Steps:
-    """Return the steps of a histogram from the count of each."""
-    steps, total = [], 0
-    for bound, count in zip([*map(float, BATCH_STEPS), float("inf")], counts, strict=True):
-        total += count
-        steps.append((bound, float(total)))
-    return steps

@@ -4,6 +4,7 @@ import ipaddress
 import re
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -19,6 +20,9 @@ Resolver = Callable[[str, int], Sequence[str]]
 
 MAX_URL_CHARS = 2000
 MAX_HOST_CHARS = 253
+MOST_LOOKUPS = 32
+"""Hosts that a process looks up at once: a look-up that nobody waits for any more goes on until the system ends it."""
+LOOKUP_RETRY_S = 30.0
 ANY = "*"
 PORTS = {"http": 80, "https": 443}
 _LABEL = re.compile(r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
@@ -260,31 +264,68 @@ def resolve(host: str, port: int) -> Sequence[str]:
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
+class Lookups:
+    """Ask for the addresses of hosts in threads, each of which lasts as long as the resolver of the system wants.
+
+    Args:
+        most: threads at once, those that nobody waits for any more included.
+    """
+
+    def __init__(self, most: int = MOST_LOOKUPS) -> None:
+        self._most = most
+        self._places = threading.Semaphore(most)
+
+    def ask(self, resolver: Resolver, url: Url, timeout_s: float) -> Sequence[str]:
+        """Return the addresses of the host of `url`.
+
+        Raises:
+            AddressUnavailable: they are not known, or there was no answer, or no free thread, within `timeout_s`
+                seconds.
+        """
+        until = time.monotonic() + timeout_s
+        if not self._places.acquire(timeout=max(timeout_s, 0.0)):
+            raise AddressUnavailable(
+                f"The host {url.host} cannot be looked up now: {self._most} others are",
+                hint="The resolver of the system answers slowly, or not at all. Try again later.",
+                retry_after_s=LOOKUP_RETRY_S,
+            )
+        found: list[Sequence[str]] = []
+        failed: list[str] = []
+
+        def look_up() -> None:
+            try:
+                found.append(resolver(url.host, url.port))
+            except (OSError, UnicodeError) as error:
+                failed.append(str(getattr(error, "strerror", "") or error))
+            finally:
+                self._places.release()
+
+        thread = threading.Thread(target=look_up, name="voicejobs-resolve", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._places.release()
+            raise AddressUnavailable(f"The host {url.host} cannot be looked up now: {error}") from error
+        thread.join(max(until - time.monotonic(), 0.0))
+        if not found:
+            reason = failed[0] if failed else f"no answer within {timeout_s:.0f} s"
+            raise AddressUnavailable(f"The host {url.host} cannot be found: {reason}")
+        return found[0]
+
+
+_lookups = Lookups()
+
+
 def resolve_within(resolver: Resolver, url: Url, timeout_s: float) -> Sequence[str]:
     """Return the addresses of the host of `url`; the resolver of the system knows no time limit of ours.
 
     Raises:
-        AddressUnavailable: they are not known, or the answer took longer than `timeout_s` seconds.
+        AddressUnavailable: they are not known, or there was no answer, or no free thread, within `timeout_s` seconds.
     """
     literal = _literal(url.host)
     if literal is not None:
         return [str(literal)]
-    found: list[Sequence[str]] = []
-    failed: list[str] = []
-
-    def ask() -> None:
-        try:
-            found.append(resolver(url.host, url.port))
-        except (OSError, UnicodeError) as error:
-            failed.append(str(getattr(error, "strerror", "") or error))
-
-    thread = threading.Thread(target=ask, name="voicejobs-resolve", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if not found:
-        reason = failed[0] if failed else f"no answer within {timeout_s:.0f} s"
-        raise AddressUnavailable(f"The host {url.host} cannot be found: {reason}")
-    return found[0]
+    return _lookups.ask(resolver, url, timeout_s)
 
 
 def _matches(host: str, pattern: str) -> bool:

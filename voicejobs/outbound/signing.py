@@ -11,7 +11,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from voicejobs.errors import BadOption, BadSignature
+from voicejobs.errors import BadOption, BadSignature, SecretUnusable
 from voicejobs.settings import Settings
 
 ID_HEADER = "webhook-id"
@@ -34,28 +34,51 @@ def installation_secret(settings: Settings) -> bytes:
     so that the secret must be set there.
 
     Raises:
-        BadOption: it is too short, must be set and is not, or the file cannot be read or written.
+        SecretUnusable: it is too short, must be set and is not, or the file cannot be read or written.
     """
+    check_setting(settings)
     if settings.webhook_secret:
-        if len(settings.webhook_secret) < MIN_SECRET_CHARS:
-            raise BadOption(
-                f"VOICEJOBS_WEBHOOK_SECRET has fewer than {MIN_SECRET_CHARS} characters",
-                hint="Take some 40 random ones, and keep them: other secrets come with others.",
-            )
         return settings.webhook_secret.encode()
     if settings.database_url and not settings.database_url.startswith("sqlite"):
-        raise BadOption(
+        raise SecretUnusable(
             "VOICEJOBS_WEBHOOK_SECRET is not set, and the database is not that of one machine",
             hint="Set the same 40 random characters, or a file of them (VOICEJOBS_WEBHOOK_SECRET_FILE), on each.",
         )
     return _secret_in(settings.state_dir / SECRET_FILE)
 
 
+def check_setting(settings: Settings) -> None:
+    """Do nothing where the setting of the secret is empty, or one that can be used.
+
+    Raises:
+        SecretUnusable: it is too short.
+    """
+    if settings.webhook_secret and len(settings.webhook_secret) < MIN_SECRET_CHARS:
+        raise SecretUnusable(
+            f"VOICEJOBS_WEBHOOK_SECRET has fewer than {MIN_SECRET_CHARS} characters",
+            hint="Take some 40 random ones, and keep them: other secrets come with others.",
+        )
+
+
+def source_of(settings: Settings) -> str:
+    """Return in words where the secret of the installation comes from, without making one.
+
+    Raises:
+        SecretUnusable: as `installation_secret` raises it.
+    """
+    is_of_this_machine = not settings.database_url or settings.database_url.startswith("sqlite")
+    path = settings.state_dir / SECRET_FILE
+    if not settings.webhook_secret and is_of_this_machine and not path.exists():
+        return "a file in the state folder, made when the first is needed"
+    installation_secret(settings)
+    return "VOICEJOBS_WEBHOOK_SECRET" if settings.webhook_secret else f"the file {SECRET_FILE} of the state folder"
+
+
 def _secret_in(path: Path) -> bytes:
     """Return the secret in a file that only our user can read; it is made where it is missing.
 
     Raises:
-        BadOption: it cannot be read or written, or others could have written it.
+        SecretUnusable: it cannot be read or written, or others could have written it.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -63,18 +86,18 @@ def _secret_in(path: Path) -> bytes:
             _make(path)
         status = path.stat()
         if status.st_mode & 0o077 or status.st_uid != os.getuid():
-            raise BadOption(
+            raise SecretUnusable(
                 f"The file {path.name} of the state folder can be read by others, or is another user's",
                 hint="Give it the mode 0600 and your user, and rotate the secrets of the webhooks.",
             )
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise BadOption(
+        raise SecretUnusable(
             f"The file {path.name} of the state folder cannot be used: {error.strerror}",
             hint="Check the rights and the free space of the state folder, or set VOICEJOBS_WEBHOOK_SECRET.",
         ) from error
     if len(secret) < MIN_SECRET_CHARS:
-        raise BadOption(f"The file {path.name} of the state folder is damaged", hint="Restore it, or remove it.")
+        raise SecretUnusable(f"The file {path.name} of the state folder is damaged", hint="Restore it, or remove it.")
     return secret
 
 

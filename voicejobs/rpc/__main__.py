@@ -43,6 +43,7 @@ def options_of(arguments: Sequence[str] | None) -> ServerOptions:
     parser.add_argument("--client-ca", type=Path)
     parser.add_argument("--allow-public", action="store_true")
     parser.add_argument("--ready-file", type=Path)
+    parser.add_argument("--metrics-port", type=int)
     parser.add_argument("--grace", type=float, default=10.0)
     given: Any = parser.parse_args(arguments)
     tls = None
@@ -57,6 +58,7 @@ def options_of(arguments: Sequence[str] | None) -> ServerOptions:
         allow_public=given.allow_public,
         ready_file=given.ready_file,
         grace_s=given.grace,
+        metrics_port=given.metrics_port,
     )
 
 

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Event
 from typing import TypeVar
 
@@ -27,8 +27,16 @@ _SMOOTHING = 0.1
 
 
 @dataclass(slots=True)
+class Calls:
+    """Count calls that ended alike, and the time that they took together."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
 class Counts:
-    """Count what became of requests, since the start."""
+    """Count what became of requests, since the start; of all calls by method and code."""
 
     accepted: int = 0
     refused: int = 0
@@ -36,6 +44,13 @@ class Counts:
     cancelled: int = 0
     failed: int = 0
     most_waiting: int = 0
+    calls: dict[tuple[str, str], Calls] = field(default_factory=dict)
+
+    def ended(self, method: str, code: str, seconds: float) -> None:
+        """Count a call that ended."""
+        call = self.calls.setdefault((method, code), Calls())
+        call.count += 1
+        call.seconds += seconds
 
 
 @dataclass(frozen=True, slots=True)

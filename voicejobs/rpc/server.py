@@ -27,6 +27,7 @@ from voicejobs.proto import voice_engine_pb2, voice_engine_pb2_grpc
 from voicejobs.rpc.access import KeyCheck, Keys
 from voicejobs.rpc.admission import Admission, Limits
 from voicejobs.rpc.engines import EnginePlan, Engines
+from voicejobs.rpc.metrics import ServerMetrics, serve_metrics
 from voicejobs.rpc.service import VoiceEngine
 from voicejobs.settings import Settings
 
@@ -65,6 +66,7 @@ class ServerOptions:
         allow_public: serve a public address without TLS or without keys.
         ready_file: file that holds the address while the server takes calls.
         grace_s: time that calls have to end after SIGTERM.
+        metrics_port: port of loopback that shows metrics, 0 for a free one; None for none.
     """
 
     plan: EnginePlan
@@ -75,6 +77,7 @@ class ServerOptions:
     allow_public: bool = False
     ready_file: Path | None = None
     grace_s: float = 10.0
+    metrics_port: int | None = None
 
 
 def is_public(address: str) -> bool:
@@ -163,7 +166,8 @@ async def _run(
     )
     guard = MemoryGuard(settings.max_memory_bytes)
     looking = asyncio.ensure_future(_look_at_memory(guard))
-    engine = VoiceEngine(engines, Admission(limits, lambda: guard.reason), keys)
+    admission = Admission(limits, lambda: guard.reason)
+    engine = VoiceEngine(engines, admission, keys)
     server = grpc.aio.server(
         interceptors=[KeyCheck(keys)] if keys else [],
         options=_channel_options(settings.rpc_max_message_bytes),
@@ -174,13 +178,18 @@ async def _run(
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     address = _bind(server, options)
+    page, metrics_at = None, ""
+    if options.metrics_port is not None:
+        page, metrics_at = serve_metrics(ServerMetrics(engines.host, admission, engine.streams), options.metrics_port)
     await server.start()
     for service in ("", SERVICE):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     _log.info("serving", extra={"address": address, "slots": limits.slots})
     if options.ready_file is not None:
         options.ready_file.write_text(f"{address}\n", encoding="utf-8")
-    told(address)
+    told(f"serving on {address}")
+    if metrics_at:
+        told(f"metrics on {metrics_at}")
     try:
         await stop.wait()
     finally:
@@ -190,6 +199,9 @@ async def _run(
         await states.enter_graceful_shutdown()
         await server.stop(options.grace_s)
         looking.cancel()
+        if page is not None:
+            await asyncio.to_thread(page.shutdown)
+            page.server_close()
         engine.close()
         _remove_socket(address)
 
@@ -258,8 +270,8 @@ def _read(path: Path) -> bytes:
 def run(options: ServerOptions, settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT, saying on standard output where; errors as in `serve`."""
 
-    def told(address: str) -> None:
+    def told(what: str) -> None:
         with contextlib.suppress(BrokenPipeError):
-            print(f"serving on {address}", flush=True)  # noqa: T201 - whoever started us waits for this line
+            print(what, flush=True)  # noqa: T201 - whoever started us waits for this line
 
     asyncio.run(serve(options, settings, told))

@@ -169,7 +169,9 @@ class VoiceEngine(VoiceEngineServicer):
                 if error is not None:
                     code = error.code
                     span.fail(code)
-                self._note(code, time.monotonic() - since, metadata)
+                seconds = time.monotonic() - since
+                self._admission.counts.ended(method, code, seconds)
+                self._note(code, seconds, metadata)
             if isinstance(error, Internal):
                 self._admission.counts.failed += 1
             await context.abort(status_of(error), error.message, metadata_of(error, trace_id))

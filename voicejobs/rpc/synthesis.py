@@ -1,7 +1,9 @@
 """Speak the text of one request with the steps of a job, in the thread that calls."""
 
 import base64
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -9,14 +11,15 @@ import numpy as np
 
 from voicejobs.audio.encode import Block
 from voicejobs.audio.types import Sound
-from voicejobs.engines.base import SynthesiseOptions, Synthesiser, Voice
-from voicejobs.errors import Cancelled, MessageTooLarge
+from voicejobs.engines.base import SynthesiseOptions, Voice
+from voicejobs.errors import Cancelled, EngineBusy, EngineUnavailable, MessageTooLarge
+from voicejobs.hosting.host import HostedSynthesiser
 from voicejobs.proto import voice_engine_pb2 as pb
 from voicejobs.rpc import speech_formats
 from voicejobs.rpc.engines import Engines, Served
 from voicejobs.rpc.sounds import read_sound
 from voicejobs.rpc.speech_formats import SpeechFormat
-from voicejobs.steps.join import PEAK, SILENT_PEAK, Joiner, JoinOptions, Meter, Take, louder
+from voicejobs.steps.join import PEAK, SILENT_PEAK, Joiner, JoinOptions, Meter, Take, edges, louder
 from voicejobs.steps.lines import Line, LineOptions, lines_of
 from voicejobs.steps.registry import JOIN, PLAN_TEXT
 from voicejobs.steps.speak import groups, speak
@@ -25,6 +28,8 @@ from voicejobs.units import samples_to_seconds
 CHANNELS = 1
 _ENGLISH = "en"
 _PLAIN = "plain"
+_AS_IT_COMES = 1.0
+"""What sound is multiplied by at most whose loudest sample is still to come."""
 _OPTIONS = ("voice", "speed", "seed", "mode", "instruct", "prompt_text", "prompt_audio")
 
 
@@ -36,7 +41,7 @@ class _Wish:
     options: SynthesiseOptions
     form: SpeechFormat
     served: Served
-    synthesiser: Synthesiser
+    synthesiser: HostedSynthesiser
 
 
 class Synthesis:
@@ -82,14 +87,19 @@ class Synthesis:
     ) -> Iterator[pb.SynthesizeStreamResponse]:
         """Yield the sound of a text as it becomes ready; errors as in `answer`.
 
-        The whole is not known, so that its level is that of the loudest piece so far: it falls, and never rises.
+        The whole is not known, so that its level is that of the loudest piece so far: it falls, and never rises. What
+        comes before its line is spoken to its end is not made louder.
         """
         wish = self._wish(request, cancelled)
-        parts = [wish.lines[:1], *groups(wish.lines[1:])]  # the first line alone: it should be heard soon
-        takes, rate_hz = _begun(_takes(wish, parts, cancelled))
+        if wish.synthesiser.streams:
+            takes, rate_hz = _begun(_streamed(wish, cancelled))
+        else:
+            parts = [wish.lines[:1], *groups(wish.lines[1:])]  # the first line alone: it should be heard soon
+            takes, rate_hz = _begun(_takes(wish, parts, cancelled))
+        most = _AS_IT_COMES if wish.synthesiser.streams else math.inf
         joiner = Joiner(rate_hz, _join_options())
         told = 0
-        for data in speech_formats.parts(joiner.blocks(_levelled(takes)), rate_hz, wish.form):
+        for data in speech_formats.parts(joiner.blocks(_levelled(takes, most)), rate_hz, wish.form):
             known = max(0, len(joiner.times_s) - 1)  # the end of the last one may move when the next fades in
             yield _part(wish, data, rate_hz, _pieces(wish.lines, joiner.times_s, told, known))
             told = known
@@ -193,18 +203,61 @@ def _takes(wish: _Wish, parts: Iterable[Sequence[Line]], cancelled: Callable[[],
             yield Take(spoken.sound.samples, line.pause_after_s), spoken.sound
 
 
+def _streamed(wish: _Wish, cancelled: Callable[[], bool]) -> Iterator[tuple[Take, Sound]]:
+    """Yield the sound of each line in pieces, as the engine gives them; the first has something that is heard.
+
+    A server that is busy before its first piece is asked again for the whole line, which has patience; after that
+    nothing is tried again. To stop closes the call of the engine.
+    """
+    for line in wish.lines:
+        silent: list[Block] = []
+        is_begun = False
+        text = " ".join(line.spoken.split())
+        last: Sound | None = None
+        with closing(_pieces_of(wish, text)) as pieces:
+            for sound in pieces:
+                if cancelled():
+                    raise Cancelled("the caller has gone")
+                last = sound
+                samples = np.concatenate([*silent, sound.samples])
+                if not is_begun and edges(samples)[0] == len(samples):
+                    silent.append(sound.samples)
+                    continue
+                yield Take(samples, line.pause_after_s, continues=is_begun), sound
+                silent, is_begun = [], True
+        if not is_begun and last is not None:
+            yield Take(np.concatenate([last.samples[:0], *silent]), line.pause_after_s), last
+
+
+def _pieces_of(wish: _Wish, text: str) -> Generator[Sound, None, None]:
+    """Yield the sound of a text in pieces, or as one where its server has no time for it yet."""
+    is_begun = False
+    try:
+        with closing(wish.synthesiser.stream(text, wish.options)) as sounds:
+            for sound in sounds:
+                is_begun = True
+                yield sound
+    except (EngineBusy, EngineUnavailable) as error:
+        if is_begun or error.details.get("begun"):
+            raise
+    else:
+        if is_begun:
+            return
+    yield from wish.synthesiser.synthesise([text], wish.options)
+
+
 def _begun(takes: Iterator[tuple[Take, Sound]]) -> tuple[Iterator[Take], int]:
     """Return the takes and their sampling rate, which the first one tells."""
     first = next(takes)
     return (take for take, _ in chain([first], takes)), first[1].rate_hz
 
 
-def _levelled(takes: Iterable[Take]) -> Iterator[Take]:
-    """Yield takes, none louder than `PEAK`, and as loud as the loudest so far allows."""
+def _levelled(takes: Iterable[Take], most: float) -> Iterator[Take]:
+    """Yield takes, none louder than `PEAK`, and as loud as the loudest so far allows, up to `most` times."""
     loudest = 0.0
     for take in takes:
         loudest = max(loudest, float(np.max(np.abs(take.samples), initial=0.0)))
-        gain = PEAK / loudest if loudest >= SILENT_PEAK else 1.0
+        gain = min(most, PEAK / loudest) if loudest >= SILENT_PEAK else 1.0
         yield replace(take, samples=np.multiply(take.samples, gain, dtype=np.float32))
 
 

@@ -15,6 +15,10 @@ PEAK = 0.95
 SILENT_PEAK = 1e-3
 """Sound that never gets above this (-60 dB) is silence: it is not made louder."""
 
+_SLICE_SAMPLES = 16_384
+"""So much is worked on at once where a result of the same length is needed for a moment: it stays in the cache, where
+new memory for the whole of a long piece costs more than the work."""
+
 _EDGE_DB = -40.0
 _MARGIN_S = 0.02
 """Soft consonants reach below the threshold: so much of the silence beside a piece stays, pause or none."""
@@ -28,11 +32,13 @@ class Take:
         samples: mono, shape (samples,).
         pause_after_s: silence that is to follow, in seconds.
         starts_s: when it is to begin in the whole; None as soon as the pause before it is over.
+        continues: the take before, in which something is heard, goes on with it: they are one piece.
     """
 
     samples: Block
     pause_after_s: float = 0.0
     starts_s: float | None = None
+    continues: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,9 @@ class Joiner:
 
     def _add(self, take: Take) -> Iterator[Block]:
         """Give out what was held, up to where the next piece begins, and hold that."""
+        if take.continues:
+            yield from self._go_on(take)
+            return
         lead, tail = edges(take.samples)
         if lead == len(take.samples):  # nothing to hear: it leaves its pause behind
             place_s = samples_to_seconds(self._position, self.rate_hz)
@@ -99,7 +108,9 @@ class Joiner:
             if wanted and not added:
                 fade = kept_tail + kept_lead - wanted  # they overlap by no more than keeps the pause as it should be
         before = self._held[: len(self._held) - self._held_tail + kept_tail]
-        after = take.samples[lead - kept_lead :].copy()
+        after = take.samples[lead - kept_lead :]
+        if fade:
+            after = after.copy()  # it is faded in place
         yield from self._fade(before, after, added, fade)
         start = self.samples + kept_lead
         self._held, self._held_tail, self._owed_s = after, tail, take.pause_after_s
@@ -107,6 +118,15 @@ class Joiner:
             before_s, ends_s = self.times_s[-1]
             self.times_s[-1] = (before_s, max(before_s, min(ends_s, samples_to_seconds(start, self.rate_hz))))
         self.times_s.append((samples_to_seconds(start, self.rate_hz), samples_to_seconds(self._position, self.rate_hz)))
+        yield from self._settled()
+
+    def _go_on(self, take: Take) -> Iterator[Block]:
+        """Put more of the piece that is held behind it."""
+        lead, tail = edges(take.samples)
+        self._held = np.concatenate([self._held, take.samples])
+        self._held_tail = self._held_tail + lead if lead == len(take.samples) else tail
+        self._owed_s = take.pause_after_s
+        self.times_s[-1] = (self.times_s[-1][0], samples_to_seconds(self._position, self.rate_hz))
         yield from self._settled()
 
     def _settled(self) -> Iterator[Block]:
@@ -160,12 +180,26 @@ class Joiner:
 
 def edges(samples: Block) -> tuple[int, int]:
     """Return how many samples of silence are before and after the sound of a piece; all before if there is none."""
-    level = np.abs(samples)
-    loudest = float(np.max(level, initial=0.0))
+    loudest = peak_of(samples)
     if loudest < SILENT_PEAK:
         return len(samples), 0
-    heard = level > loudest * 10 ** (_EDGE_DB / 20)
-    return int(np.argmax(heard)), int(np.argmax(heard[::-1]))
+    threshold = loudest * 10 ** (_EDGE_DB / 20)
+    return _silent(samples, threshold), _silent(samples[::-1], threshold)
+
+
+def peak_of(samples: Block) -> float:
+    """Return the largest absolute value; 0 if there are no samples."""
+    return max(float(np.max(samples, initial=0.0)), -float(np.min(samples, initial=0.0)))
+
+
+def _silent(samples: Block, threshold: float) -> int:
+    """Return how many samples come before the first one above a threshold, which one is."""
+    for start in range(0, len(samples), _SLICE_SAMPLES):
+        heard = np.abs(samples[start : start + _SLICE_SAMPLES]) > threshold
+        first = int(np.argmax(heard))
+        if heard[first]:
+            return start + first
+    return len(samples)
 
 
 def _shares(tail: int, lead: int, wanted: int, more: int) -> tuple[int, int, int]:
@@ -195,7 +229,7 @@ class Meter:
     def through(self, blocks: Iterable[Block]) -> Iterator[Block]:
         """Yield blocks as they are."""
         for block in blocks:
-            self.peak = max(self.peak, float(np.max(np.abs(block), initial=0.0)))
+            self.peak = max(self.peak, peak_of(block))
             self.samples += len(block)
             yield block
 
@@ -206,6 +240,7 @@ class Meter:
 
 
 def louder(blocks: Iterable[Block], gain: float) -> Iterator[Block]:
-    """Yield blocks times `gain`."""
+    """Yield blocks times `gain`, in slices."""
     for block in blocks:
-        yield np.multiply(block, gain, dtype=np.float32)
+        for start in range(0, len(block), _SLICE_SAMPLES):
+            yield np.multiply(block[start : start + _SLICE_SAMPLES], gain, dtype=np.float32)

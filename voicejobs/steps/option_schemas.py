@@ -94,8 +94,10 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Schema]]] = {
         "mode": _NAME,
         "instruct": _TEXT,
         "prompt_text": _TEXT,
-        "prompt_audio": {"type": "string", "maxLength": 4_000_000},
+        "prompt_audio": {"type": "string", "maxLength": 4_000_000, "pattern": r"[A-Za-z0-9+/=]*"},
+        "prompt_file_id": _NAME,
         "max_speed": _number(1, 4),
+        "max_stretch": _number(1, 2),
         "verify": _FLAG,
         "verify_model": _NAME,
         "device": _DEVICE,
@@ -108,7 +110,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Schema]]] = {
         "crossfade_ms": _number(0, 1000),
     },
 }
-"""By step and option. `verify_model` is a choice of `verify`; the rest are options of the step."""
+"""By step and option: those of the step, and `verify_model` of `verify`, `prompt_file_id` instead of `prompt_audio`."""
 
 _KINDS: Final[Mapping[str, type | tuple[type, ...]]] = {
     "string": str,

@@ -210,6 +210,7 @@ SYNTHESISE = register(
             "prompt_text": "",
             "prompt_audio": "",
             "max_speed": 1.5,
+            "max_stretch": 1.25,
             "verify": {},
         },
         cosmetic=frozenset({"device", "threads", "batch_size"}),

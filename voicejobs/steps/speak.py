@@ -1,5 +1,6 @@
 """Speak lines, group by group: into their room where they have one, and again where they are not understood."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,10 @@ from voicejobs.engines.base import SynthesiseOptions, Synthesiser
 from voicejobs.errors import BadOption, Internal
 from voicejobs.steps.join import edges
 from voicejobs.steps.lines import Line
+from voicejobs.steps.stretch import MAX_FACTOR, stretch
 from voicejobs.steps.wording import error_rate
 from voicejobs.text import speakable
+from voicejobs.units import samples_to_seconds, seconds_to_samples
 
 GROUP_LINES = 16
 """Lines of one call: enough for several engine processes, few enough to lose little when a worker dies."""
@@ -26,8 +29,9 @@ class Spoken:
 
     Args:
         sound: of the line.
-        facts: `skipped`, the letters that the voice does not know; `speed` where it is not what was asked for; `over_s`
-            where the line is longer than its room; `cer` and `tries` where it was listened to.
+        facts: `skipped`, the letters that the voice does not know; `speed` where it is not what was asked for;
+            `stretch`, the factor by which it was made shorter; `over_s` where the line is longer than its room even so;
+            `cer` and `tries` where it was listened to.
     """
 
     sound: Sound
@@ -43,19 +47,40 @@ class Verify:
         max_cer: share of characters that may differ between what was to be said and what was heard.
         tries: how often a line is spoken at most.
         language: of the text.
+        slows: whether the engine can speak slower, which may help where a line has no room to keep.
     """
 
     hear: Callable[[Sequence[Sound]], list[str]]
     max_cer: float
     tries: int
     language: str
+    slows: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Say how far a line may be sped up to fit its room: `max_speed` times the speed that was asked for."""
+    """Say how far a line may be sped up to fit its room.
+
+    Args:
+        max_speed: the engine speaks it again, up to so many times the speed that was asked for; 1 leaves that out.
+        max_stretch: what is still too long is made shorter, its pitch kept, by up to this factor; 1 leaves that out.
+    """
 
     max_speed: float = 1.5
+    max_stretch: float = 1.25
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_stretch <= MAX_FACTOR:
+            raise BadOption(f"max_stretch is {self.max_stretch:g}", hint=f"It takes 1 to {MAX_FACTOR:g}.")
+
+
+@dataclass(frozen=True, slots=True)
+class _Speaker:
+    """Hold who speaks, how, and into which room."""
+
+    synthesiser: Synthesiser
+    options: SynthesiseOptions
+    fit: Fit | None
 
 
 VERIFY_DEFAULTS = {"engine": "whisper", "model": "base", "model_sha256": "", "max_cer": 0.2, "tries": 3}
@@ -115,7 +140,7 @@ def speak(
     if fit is not None:
         found = [_fitted(line, one, synthesiser, options, fit) for line, one in zip(lines, found, strict=True)]
     if verify is not None:
-        found = _understood(lines, found, synthesiser, options, verify)
+        found = _understood(lines, found, _Speaker(synthesiser, options, fit), verify)
     if len({one.sound.rate_hz for one in found}) > 1:
         raise Internal("the engine gave sounds of several sampling rates")
     return [
@@ -137,20 +162,34 @@ def _fitted(line: Line, spoken: Spoken, synthesiser: Synthesiser, options: Synth
     length_s = heard_s(spoken.sound)
     if length_s <= line.room_s:
         return spoken
-    speed = options.speed * min(fit.max_speed, length_s / line.room_s * _CLOSER)
-    (sound,) = synthesiser.synthesise([line.spoken], replace(options, speed=speed))
-    over_s = heard_s(sound) - line.room_s
-    facts = {"speed": round(speed, 3)} | ({"over_s": round(over_s, 3)} if over_s > 0 else {})
-    return Spoken(sound, {**spoken.facts, **facts})
+    sound, facts = spoken.sound, dict(spoken.facts)
+    faster = min(fit.max_speed, length_s / line.room_s * _CLOSER)
+    if faster > 1:
+        speed = options.speed * faster
+        (sound,) = synthesiser.synthesise([line.spoken], replace(options, speed=speed))
+        facts["speed"] = round(speed, 3)
+    return _squeezed(Spoken(sound, facts), line.room_s, fit)
 
 
-def _understood(
-    lines: Sequence[Line],
-    spoken: Sequence[Spoken],
-    synthesiser: Synthesiser,
-    options: SynthesiseOptions,
-    verify: Verify,
-) -> list[Spoken]:
+def _squeezed(spoken: Spoken, room_s: float, fit: Fit) -> Spoken:
+    """Make what is heard of a line as short as its room, to the sample, or as short as may be; say what is over."""
+    sound = spoken.sound
+    before, after = edges(sound.samples)
+    heard = (before, len(sound.samples) - after)
+    length, room = heard[1] - heard[0], seconds_to_samples(room_s, sound.rate_hz)
+    if length <= room:
+        return spoken
+    facts = dict(spoken.facts)
+    shorter = max(room, math.ceil(length / fit.max_stretch))
+    if shorter < length:
+        facts["stretch"] = round(length / shorter, 3)
+        sound = Sound(stretch(sound.samples, sound.rate_hz, heard, shorter), sound.rate_hz)
+    if shorter > room:
+        facts["over_s"] = round(samples_to_seconds(shorter - room, sound.rate_hz), 3)
+    return Spoken(sound, facts)
+
+
+def _understood(lines: Sequence[Line], spoken: Sequence[Spoken], speaker: _Speaker, verify: Verify) -> list[Spoken]:
     """Listen to lines, and speak again those that are not understood: with other seeds, and slower where there is time.
 
     The one of all tries that was understood best is kept.
@@ -160,7 +199,7 @@ def _understood(
         again = [place for place, one in enumerate(best) if one.facts["cer"] > verify.max_cer]
         if not again:
             break
-        fresh = [_another(lines[place], best[place], synthesiser, options, number) for place in again]
+        fresh = [_another(lines[place], best[place], speaker, verify, number) for place in again]
         for place, one in zip(again, _scored([lines[place] for place in again], fresh, verify), strict=True):
             facts = {**one.facts, "tries": number + 1}
             if one.facts["cer"] < best[place].facts["cer"]:
@@ -179,13 +218,15 @@ def _scored(lines: Sequence[Line], spoken: Sequence[Spoken], verify: Verify) -> 
     ]
 
 
-def _another(line: Line, before: Spoken, synthesiser: Synthesiser, options: SynthesiseOptions, number: int) -> Spoken:
+def _another(line: Line, before: Spoken, speaker: _Speaker, verify: Verify, number: int) -> Spoken:
     """Speak a line again, otherwise than before."""
-    facts = {name: value for name, value in before.facts.items() if name in {"speed", "over_s"}}
+    options = speaker.options
+    facts = {name: value for name, value in before.facts.items() if name == "speed"}
     speed = float(facts.get("speed", options.speed))
-    if line.room_s is None:
+    if line.room_s is None and verify.slows:
         speed *= _SLOWER
         facts["speed"] = round(speed, 3)
     changed = replace(options, seed=(options.seed or 0) + number, speed=speed)
-    (sound,) = synthesiser.synthesise([line.spoken], changed)
-    return Spoken(sound, facts)
+    (sound,) = speaker.synthesiser.synthesise([line.spoken], changed)
+    spoken = Spoken(sound, facts)
+    return spoken if line.room_s is None or speaker.fit is None else _squeezed(spoken, line.room_s, speaker.fit)

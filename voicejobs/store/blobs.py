@@ -205,8 +205,8 @@ class BlobStore:
         """Give a file that is whole and synced, and lies on the same disk, the name of its blob."""
         place = self._path(stored.sha256)
         place.parent.mkdir(parents=True, exist_ok=True)
+        os.utime(path)  # it is fresh from now on, however long it took to write
         path.replace(place)
-        os.utime(place)  # it is fresh from now on, however long it took to write
         sync_folder(place.parent)
 
     def has(self, digest: str) -> bool:
@@ -375,9 +375,7 @@ class BlobStore:
             aside.unlink()
         except FileNotFoundError:
             return None
-        with contextlib.suppress(OSError):
-            path.parent.rmdir()  # only where it is empty
-        return status.st_size
+        return status.st_size  # its folder stays, though it be empty: somebody may be about to write into it
 
     def _path(self, digest: str) -> Path:
         """Return where a blob lies."""

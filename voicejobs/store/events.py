@@ -2,7 +2,8 @@
 
 Triggers write the rows. On Postgres transactions commit in another order than they begin, so that rows count as final,
 and are shown, once every transaction up to theirs has ended; they are read in the order of (transaction, id). SQLite
-has one writer at a time, and ids decide.
+has one writer at a time, and ids decide. The newest event stays, whatever its age: SQLite gives ids anew from the
+greatest that is there, and a reader whose place lies above would hear of nothing more.
 """
 
 from collections.abc import Sequence
@@ -15,22 +16,27 @@ from sqlalchemy import (
     Connection,
     and_,
     delete,
+    exists,
     func,
     literal,
     literal_column,
+    or_,
     select,
     tuple_,
+    update,
 )
 
 from voicejobs.errors import BadOption
 from voicejobs.store.database import now_s
-from voicejobs.store.schema import events
+from voicejobs.store.schema import cursors, events
 
 PREFIX: Final = "evt_"
 ID_DIGITS: Final = 16
 _LAST: Final = (1 << 63) - 1
 _XMIN: Final[ColumnElement[int]] = literal_column("pg_snapshot_xmin(pg_current_snapshot())::text::bigint", BigInteger)
 """The oldest transaction under way: nothing below it can still appear."""
+_XMAX: Final[ColumnElement[int]] = literal_column("pg_snapshot_xmax(pg_current_snapshot())::text::bigint", BigInteger)
+"""The first transaction that has not ended: no row that can be seen was written by it, or by a later one."""
 _AGED: Final = 7 * 86_400.0
 
 
@@ -173,6 +179,40 @@ def newest_of(connection: Connection, scope: Scope, *, limit: int = 100) -> Sequ
     return [Event(*row) for row in connection.execute(query.limit(limit))][::-1]
 
 
+def adopt(connection: Connection) -> bool:
+    """Let events be read that another server has written, from which this database was restored; tell if there were.
+
+    A server counts its transactions from the beginning: events of a dump may lie far ahead of its own, where nobody
+    would see them, and readers whose place lies there would see nothing new. They are put before all of its own.
+    """
+    if connection.dialect.name != "postgresql":
+        return False
+    is_ahead = exists(select(literal(1)).where(events.c.tx >= _XMAX))
+    readers = connection.execute(select(cursors).where(cursors.c.tx >= _XMAX).with_for_update()).all()
+    if not readers and not connection.execute(select(is_ahead)).scalar():
+        return False
+    last_id = connection.execute(select(func.max(events.c.id)).where(events.c.tx >= _XMAX)).scalar() or 0
+    for reader in readers:
+        unread = or_(
+            events.c.id > last_id,
+            and_(events.c.tx >= _XMAX, tuple_(events.c.tx, events.c.id) > tuple_(reader.tx, reader.event_id)),
+        )
+        # In the order of ids it may hear again what it has heard, and misses nothing.
+        first = connection.execute(select(func.min(events.c.id)).where(unread)).scalar()
+        place = (last_id if first is None else min(first - 1, last_id)) or 0
+        connection.execute(update(cursors).where(cursors.c.name == reader.name).values(tx=0, event_id=place))
+    connection.execute(update(events).where(events.c.tx >= _XMAX).values(tx=0))
+    return True
+
+
+def past(before: ColumnElement[float]) -> ColumnElement[bool]:
+    """Tell which events may go: those from before a time that every reader who must miss nothing has read."""
+    others = events.alias("others")
+    newest_id = select(func.max(others.c.id)).scalar_subquery()
+    behind = or_(cursors.c.tx < events.c.tx, and_(cursors.c.tx == events.c.tx, cursors.c.event_id < events.c.id))
+    return and_(events.c.created_at < before, events.c.id < newest_id, ~exists(select(literal(1)).where(behind)))
+
+
 def forget(connection: Connection, *, older_than_s: float = _AGED) -> int:
     """Remove events that are older than any reader needs; return how many."""
-    return int(connection.execute(delete(events).where(events.c.created_at < now_s() - older_than_s)).rowcount)
+    return int(connection.execute(delete(events).where(past(now_s() - older_than_s))).rowcount)

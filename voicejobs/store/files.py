@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from sqlalchemy import Connection, RowMapping, Table, and_, delete, exists, func, insert, or_, select, update
 
-from voicejobs.errors import BadOption, NoSuchRecord, NotFound, TooLarge, WrongState
+from voicejobs.errors import BadOption, DatabaseUnavailable, NoSuchRecord, NotFound, TooLarge, WrongState
 from voicejobs.store.blobs import BlobStore, BlobWriter, Stored
 from voicejobs.store.database import Database, now_s
 from voicejobs.store.ids import new_id
@@ -248,6 +248,8 @@ def keep_part(database: Database, blobs: BlobStore, upload: Upload, writer: Blob
     stored = writer.commit(part_id=part_id)
     try:
         return database.run(lambda connection: _insert_part(connection, upload, part_id, stored))
+    except DatabaseUnavailable:
+        raise  # its row may be there, only the answer was lost; without one the bytes go with the next pruning
     except BaseException:
         blobs.remove_part(part_id)
         raise

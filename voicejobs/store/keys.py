@@ -31,6 +31,9 @@ _KEY = re.compile(r"(vj_[a-z0-9]{1,16}_([0-9A-Za-z]{8})_([0-9A-Za-z]{32,64}))_([
 _ENVIRONMENT = re.compile(r"[a-z0-9]{1,16}")
 _TENANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LONGEST_NAME = 200
+LOWEST_RATE = 0.01
+"""Requests a minute that a limit allows at least, one in 100 minutes; 0 is no limit."""
+LARGEST_LIMIT = 1_000_000
 USED_STEP_S = 60.0
 """The time of last use is written at most this often."""
 NOBODYS_SHA256 = sha256(secrets.token_bytes(32)).hexdigest()
@@ -157,11 +160,26 @@ def _checked(wanted: NewKey) -> list[str]:
         raise BadOption(
             "the name of the key cannot be kept", hint=f"{LONGEST_NAME} printable characters at most.", param="name"
         )
+    wrong = next((name for name, value in wanted.limits.items() if not is_limit(name, value)), None)
+    if wrong is not None:
+        raise BadOption(
+            f"{wanted.limits[wrong]!r} is no limit {wrong!r} of a key",
+            hint=f"requests_per_minute is 0 for no limit, or {LOWEST_RATE} to {LARGEST_LIMIT}; "
+            f"concurrency is a whole number from 0 to {LARGEST_LIMIT}.",
+            param=f"limits.{wrong}",
+        )
     if not _ENVIRONMENT.fullmatch(wanted.environment):
         raise BadOption(
             f"{wanted.environment!r} is no environment", hint="1 to 16 small letters and digits.", param="environment"
         )
     return scopes
+
+
+def is_limit(name: str, value: float) -> bool:
+    """Tell whether a key may have this limit of its own; `nan` is none."""
+    if name == "requests_per_minute":
+        return value == 0 or LOWEST_RATE <= value <= LARGEST_LIMIT
+    return name in {"concurrency", "streams"} and 0 <= value <= LARGEST_LIMIT and value == int(value)
 
 
 def get_key(database: Database, key_id: str, *, tenant: str | None = None) -> Key:
@@ -196,9 +214,10 @@ def find_valid_key(database: Database, key_id: str) -> Key | None:
 
 
 def key_of(row: Row[Any]) -> Key:
-    """Return the key of a row."""
+    """Return the key of a row; in place of a limit that is none, that of the service counts."""
     values = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's documented way to the columns by name
-    return Key(**{**values, "scopes": frozenset(json.loads(row.scopes)), "limits": json.loads(row.limits)})
+    limits = {name: value for name, value in json.loads(row.limits).items() if is_limit(name, value)}
+    return Key(**{**values, "scopes": frozenset(json.loads(row.scopes)), "limits": limits})
 
 
 def list_keys(database: Database, *, tenant: str | None = None) -> list[Key]:

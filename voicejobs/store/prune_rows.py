@@ -6,23 +6,19 @@ What somebody still has to read stays: an event that a reader has not come to, a
 from collections import Counter
 from collections.abc import Sequence
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, exists, func, literal, or_, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, or_, select, tuple_
 
 from voicejobs.store.database import Database, now_s
+from voicejobs.store.events import past as past_events
 from voicejobs.store.files import PENDING
 from voicejobs.store.paths import BLOB
-from voicejobs.store.schema import artifacts, cursors, deliveries, events, files, idempotency_keys, jobs, uploads
+from voicejobs.store.schema import artifacts, deliveries, events, files, idempotency_keys, jobs, uploads
 from voicejobs.store.states import JobState
 
 CHUNK_ROWS = 5_000
 ANSWERS_KEPT_S = 24 * 3600.0
 """Answers to requests with a key are kept for so long, however long all else is."""
 
-_UNREAD_EVENT = exists(
-    select(literal(1)).where(
-        or_(cursors.c.tx < events.c.tx, and_(cursors.c.tx == events.c.tx, cursors.c.event_id < events.c.id))
-    )
-)
 _NAMES_BLOB = jobs.c.source.like(f'%"{BLOB}"%')
 
 
@@ -31,7 +27,7 @@ def past_their_time(older_than_s: float, *, keep_failed: bool) -> dict[str, tupl
     before = now_s() - older_than_s
     ended = ("delivered", "dropped") if keep_failed else ("delivered", "dropped", "failed")
     return {
-        "events": (events, and_(events.c.created_at < before, ~_UNREAD_EVENT)),
+        "events": (events, past_events(before)),
         "deliveries": (deliveries, and_(deliveries.c.state.in_(ended), deliveries.c.finished_at < before)),
         "keys": (idempotency_keys, idempotency_keys.c.created_at < now_s() - ANSWERS_KEPT_S),
         "uploads": (uploads, and_(uploads.c.state != PENDING, uploads.c.created_at < before)),

@@ -40,6 +40,7 @@ RUNNING = "state = 'running'"
 OPEN = "finished_at IS NULL"
 EXPIRING = "expires_at IS NOT NULL AND finished_at IS NULL"
 UNDELIVERED = "state = 'pending'"
+LEASED = "state = 'pending' AND lease_until IS NOT NULL"
 TOGETHER = "kind = 'batch'"
 """The batches that people see: those which hold more than a job that was submitted alone."""
 SERIAL = BigInteger().with_variant(Integer, "sqlite")
@@ -48,7 +49,7 @@ SERIAL = BigInteger().with_variant(Integer, "sqlite")
 
 def qualified(table: str, predicate: str) -> str:
     """Return the predicate of a partial index with the name of its table before each column."""
-    return re.sub(r"\b(sent_at|state|finished_at)\b", rf"{table}.\1", predicate)
+    return re.sub(r"\b(sent_at|state|finished_at|lease_until)\b", rf"{table}.\1", predicate)
 
 
 batches = Table(
@@ -363,9 +364,17 @@ deliveries = Table(
     Index("uq_deliveries_event", "webhook_id", "event_id", unique=True),
     Index(
         "ix_deliveries_due",
+        "webhook_id",
         "next_at",
+        "id",
         sqlite_where=text(UNDELIVERED),
         postgresql_where=text(UNDELIVERED),
+    ),
+    Index(
+        "ix_deliveries_leased",
+        "lease_until",
+        sqlite_where=text(LEASED),
+        postgresql_where=text(LEASED),
     ),
 )
 

@@ -17,7 +17,7 @@ from voicejobs.store import events
 from voicejobs.store.database import now_s
 from voicejobs.store.events import Cursor, Event
 from voicejobs.store.ids import new_id
-from voicejobs.store.schema import UNDELIVERED, batches, cursors, deliveries, jobs, qualified, webhooks
+from voicejobs.store.schema import UNDELIVERED, batches, cursors, deliveries, jobs, webhooks
 
 CURSOR: Final = "webhooks"
 ACTIVE, DISABLED = "active", "disabled"
@@ -39,6 +39,7 @@ class Due:
     """Hold a delivery whose lease is ours; `attempt` is its number, from 1, and the fence of what becomes of it."""
 
     id: str
+    tenant: str
     webhook_id: str
     url: str
     generation: int
@@ -68,6 +69,12 @@ class Outcome:
     again_in_s: float = 0.0
     pause_s: float = 0.0
     disable: str = ""
+
+
+def add_one_at_a_time(connection: Connection) -> None:
+    """Let no other transaction add a webhook, or spread events, until this one ends: what is counted stays true."""
+    if _locked_cursor(connection) is None:
+        _locked_cursor(connection)  # who has made the cursor is not the one who has it locked, where two did so at once
 
 
 def add(connection: Connection, *, tenant: str, url: str, types: Sequence[str]) -> str:
@@ -282,35 +289,6 @@ def add_test(connection: Connection, webhook_id: str, event_id: str, body: str, 
     return delivery_id
 
 
-def find_due(connection: Connection, *, most: int, per_webhook: int, busy: Collection[str] = ()) -> list[str]:
-    """Return deliveries that are due, a few for each webhook, so that a slow one holds up no other.
-
-    Args:
-        connection: where to ask.
-        most: deliveries in all.
-        per_webhook: deliveries for one webhook.
-        busy: webhooks that are to get nothing more now.
-    """
-    turn = func.row_number().over(
-        partition_by=deliveries.c.webhook_id, order_by=(deliveries.c.next_at, deliveries.c.id)
-    )
-    ranked = (
-        select(deliveries.c.id, deliveries.c.next_at, turn.label("turn"))
-        .join(webhooks, webhooks.c.id == deliveries.c.webhook_id)
-        .where(
-            text(qualified("deliveries", UNDELIVERED)),
-            deliveries.c.next_at <= now_s(),
-            _is_free(),
-            webhooks.c.state == ACTIVE,
-            or_(webhooks.c.paused_until.is_(None), webhooks.c.paused_until <= now_s()),
-            webhooks.c.id.not_in(sorted(busy)),
-        )
-        .subquery()
-    )
-    query = select(ranked.c.id).where(ranked.c.turn <= per_webhook).order_by(ranked.c.next_at, ranked.c.id).limit(most)
-    return list(connection.execute(query).scalars())
-
-
 def claim(connection: Connection, ids: Sequence[str], *, lease_s: float) -> list[Due]:
     """Take leases on deliveries and return those that nobody else was faster to take.
 
@@ -321,14 +299,14 @@ def claim(connection: Connection, ids: Sequence[str], *, lease_s: float) -> list
     """
     taken = connection.execute(
         update(deliveries)
-        .where(deliveries.c.id.in_(ids), text(UNDELIVERED), _is_free())
+        .where(deliveries.c.id.in_(ids), text(UNDELIVERED), is_free())
         .values(lease_until=now_s() + lease_s, attempts=deliveries.c.attempts + 1)
         .returning(deliveries.c.id)
     )
     return _due(connection, list(taken.scalars()))
 
 
-def _is_free() -> ColumnElement[bool]:
+def is_free() -> ColumnElement[bool]:
     """Tell whether nobody sends a delivery now."""
     return or_(deliveries.c.lease_until.is_(None), deliveries.c.lease_until <= now_s())
 
@@ -338,6 +316,7 @@ def _due(connection: Connection, ids: Sequence[str]) -> list[Due]:
     query = (
         select(
             deliveries.c.id,
+            webhooks.c.tenant,
             deliveries.c.webhook_id,
             webhooks.c.url,
             webhooks.c.generation,
@@ -351,7 +330,8 @@ def _due(connection: Connection, ids: Sequence[str]) -> list[Due]:
         .where(deliveries.c.id.in_(ids))
         .order_by(deliveries.c.id)
     )
-    return [Due(*row) for row in connection.execute(query)]
+    found: Iterable[Any] = connection.execute(query)
+    return [Due(*row) for row in found]
 
 
 def due_one(connection: Connection, delivery_id: str) -> Due | None:

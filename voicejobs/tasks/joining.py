@@ -2,7 +2,8 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import file_digest, sha256
@@ -37,6 +38,8 @@ from voicejobs.text.tags import base_language
 from voicejobs.units import samples_to_seconds
 
 _FULL_SCALE = np.float32(32_767.0)
+KEPT_S = 20.0
+"""Sound of up to this length is kept for the second pass, 2 MB at most; longer sound is joined once more."""
 
 
 def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
@@ -51,16 +54,32 @@ def join(runtime: Runtime, lease: Lease, hold: Hold) -> Product:
         encode.encoded_rate_hz(name, rate_hz)  # refused before the work, not after it
     wanted = JoinOptions(crossfade_ms=options["crossfade_ms"])
     meter, joiner = Meter(), Joiner(spoken.rate_hz, wanted)
-    for _ in meter.through(resampled(joiner.blocks(spoken.takes(hold)), spoken.rate_hz, rate_hz)):
-        pass
+    first = meter.through(resampled(joiner.blocks(spoken.takes(hold)), spoken.rate_hz, rate_hz))
+    kept = kept_blocks(first, int(KEPT_S * rate_hz))
     transcript = _transcript(lease, spoken, joiner, samples_to_seconds(meter.samples, rate_hz))
 
     def blocks() -> Iterator[Block]:
+        if kept is not None:
+            return louder(kept, meter.gain)
         again = Joiner(spoken.rate_hz, wanted).blocks(spoken.takes(hold))
         return louder(resampled(again, spoken.rate_hz, rate_hz), meter.gain)
 
     sound = _Sound(blocks, rate_hz, meter.samples)
     return _product(runtime, lease, options, transcript, sound, list(spoken.findings()))
+
+
+def kept_blocks(blocks: Iterable[Block], most_samples: int) -> list[Block] | None:
+    """Use blocks up; return them, unless they have more samples than that, pauses included."""
+    kept: list[Block] = []
+    samples = 0
+    for block in blocks:
+        samples += len(block)
+        if samples > most_samples:
+            kept.clear()
+            deque(blocks, maxlen=0)
+            return None
+        kept.append(block)
+    return kept
 
 
 def _from_known(runtime: Runtime, lease: Lease, hold: Hold, options: Mapping[str, Any]) -> Product:

@@ -12,10 +12,12 @@ from voicejobs.audio.encode import resampled, to_pcm
 from voicejobs.audio.pcm import PcmWriter
 from voicejobs.audio.types import Pcm, Segment, Sound
 from voicejobs.engines.base import RecogniseOptions, SynthesiseOptions, Voice
-from voicejobs.errors import DatabaseUnavailable, Internal, TooLong
+from voicejobs.engines.registry import engine_class
+from voicejobs.errors import DatabaseUnavailable, Internal, NotFound, TooLong
 from voicejobs.formats.subtitles import read_subtitles
 from voicejobs.hosting.specs import engine_spec
 from voicejobs.pipelines.pipeline import pipeline
+from voicejobs.steps import prompt
 from voicejobs.steps.lines import CHARS_PER_SECOND, Line, LineOptions, lines_of, replaced, shards, timed_lines
 from voicejobs.steps.registry import PLAN_CAPTIONS, PLAN_TEXT, RECOGNISE, RETELL, SYNTHESISE
 from voicejobs.steps.speak import Fit, Spoken, Verify, groups, speak, verify_options
@@ -29,6 +31,7 @@ from voicejobs.tasks.base import Body, Product
 from voicejobs.tasks.inputs import check_not_replaced, opened_path
 from voicejobs.tasks.joining import join
 from voicejobs.tasks.keeper import Hold
+from voicejobs.tasks.prompts import read_prompt
 from voicejobs.tasks.runtime import Runtime
 from voicejobs.tasks.steps import transcript_of
 from voicejobs.text import decode_text, markup_of
@@ -259,18 +262,37 @@ class _Voice:
 
 def _voice(runtime: Runtime, lease: Lease, hold: Hold, lines: Sequence[Line]) -> _Voice:
     """Return the engine processes of this worker as the options want them."""
-    options = SYNTHESISE.options(lease.options[lease.node])
+    options = _with_prompt(runtime, hold, SYNTHESISE.options(lease.options[lease.node]))
     spec = engine_spec(options, runtime.settings, runtime.place)
     synthesiser = runtime.host.synthesiser(spec, lane=lease.lane, cancelled=lambda: hold.is_stopped)
     planned = next(lease.outputs(pipeline(lease.pipeline).node(lease.node).inputs[0]))
-    fit = Fit(options["max_speed"]) if any(line.room_s is not None for line in lines) else None
-    verify = _verify(runtime, hold, options, planned["language"]) if options["verify"] else None
+    takes_speed = engine_class(spec.engine).facts(spec).takes_speed
+    fit = Fit(options["max_speed"] if takes_speed else 1.0, options["max_stretch"])
+    verify = _verify(runtime, hold, options, planned["language"], slows=takes_speed) if options["verify"] else None
     wanted = synthesise_options(options, planned["language"])
     languages = _languages(synthesiser.voices(), options["voice"])
     return _Voice(
         lambda group: speak(group, synthesiser, wanted, fit=fit, verify=verify, languages=languages),
         synthesiser.processes,
     )
+
+
+def _with_prompt(runtime: Runtime, hold: Hold, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options with the samples of the recording that they name.
+
+    Raises:
+        NotFound: its blob is not there any more.
+        BadOption, InputError: it cannot be spoken with.
+    """
+    digest = prompt.digest_in(options["prompt_audio"])
+    if not digest:
+        return options
+    name = "The recording of the voice"
+    try:
+        path = runtime.blobs.raw_path(digest)
+    except NotFound as error:
+        raise NotFound(f"{name} was deleted", hint="Give it again, with the text.") from error
+    return {**options, "prompt_audio": read_prompt(runtime.decoder, path, name, lambda: hold.is_stopped)}
 
 
 def _languages(voices: Sequence[Voice], name: str) -> tuple[str, ...]:
@@ -285,7 +307,7 @@ def synthesise_options(options: Mapping[str, Any], language: str) -> SynthesiseO
     return SynthesiseOptions(language=base_language(language), **{name: options[name] for name in names})
 
 
-def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str) -> Verify:
+def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: str, *, slows: bool) -> Verify:
     """Return how lines are listened to: by a recogniser of this worker."""
     given = verify_options(options["verify"])
     spec = engine_spec({**RECOGNISE.defaults, **given}, runtime.settings, runtime.place)
@@ -298,7 +320,7 @@ def _verify(runtime: Runtime, hold: Hold, options: Mapping[str, Any], language: 
         results = [[next(found) for _ in several] for several in windows]
         return ["".join(one.text for result in several for one in result.segments) for several in results]
 
-    return Verify(hear, given["max_cer"], given["tries"], language)
+    return Verify(hear, given["max_cer"], given["tries"], language, slows)
 
 
 def _windows(sound: Sound) -> Iterator[Pcm]:

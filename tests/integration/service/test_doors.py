@@ -50,7 +50,7 @@ def doors(valkey: Valkey, models_dir: Path, tmp_path_factory: pytest.TempPathFac
             pytest.skip(f"the model {model} is not on this machine: voicejobs models pull {model}")
     folder = tmp_path_factory.mktemp("doors")
     words = ("--engine", "whisper", "--model", "tiny.en")
-    settings = {"models_dir": models_dir, "engine_processes": 1, "api_live_streams": 2}
+    settings = {"models_dir": models_dir, "engine_processes": 1, "api_live_streams": 3, "api_live_key_streams": 2}
     with VoiceEngine(folder / "engine", *words, models_dir=models_dir, engine_processes=1) as engine:
         broker_url = valkey.broker_url(BROKER_DATABASE)
         with serving(folder / "api", broker_url, api_engine_url=engine.url, **settings) as stack:
@@ -125,6 +125,43 @@ def test_a_real_model_gives_words_and_a_real_voice_is_understood(doors: Doors, m
     assert re.findall(r"[a-z]+", heard.lower()) == re.findall(r"[a-z]+", text.lower())
 
 
+def test_a_preview_is_spoken_once(doors: Doors, models_dir: Path) -> None:
+    """The first call for a voice makes a job and waits, later ones get its sound; each tenant has its own."""
+    if not (models_dir / "en_US-joe-medium").exists() or find_spec("piper") is None:
+        pytest.skip("piper or its voice is not on this machine")
+    address = "/api/v1/voices/en_US-joe-medium/preview"
+    with (
+        doors.stack.api.client(doors.stack.key) as client,
+        doors.stack.api.client(doors.stack.api.key("other")) as other,
+    ):
+
+        def made() -> list[str]:
+            """Return the jobs that have spoken the preview."""
+            found = client.get("/api/v1/jobs", params={"limit": 100}).raise_for_status().json()["data"]
+            return [one["id"] for one in found if one["source"]["name"] == "preview"]
+
+        assert client.get("/api/v1/voices/nobody/preview").status_code == 404
+        first = client.get(address, timeout=120)
+        assert (first.status_code, first.headers["content-type"]) == (200, "audio/mpeg")
+        assert len(made()) == 1
+        again = client.get(address)
+        assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+        assert client.get(address, headers={"if-none-match": first.headers["etag"]}).status_code == 304
+        part = client.get(address, headers={"range": "bytes=0-99"})
+        assert (part.status_code, part.content) == (206, first.content[:100])
+        assert len(made()) == 1
+        assert other.get(address, timeout=120).status_code == 200
+        assert len(made()) == 1
+        (job_id,) = made()
+        assert client.delete(f"/api/v1/jobs/{job_id}").is_success
+        assert client.get(address, timeout=120).status_code == 200
+        assert len(made()) == 1
+        assert made() != [job_id]
+    with openai.OpenAI(api_key=doors.stack.key, base_url=doors.stack.base_url, max_retries=0) as openai_client:
+        heard = openai_client.audio.transcriptions.create(model="tiny.en", file=("a.mp3", first.content)).text
+    assert "how i sound when i read" in heard.lower()
+
+
 def closed(doors: Doors, first: str | bytes, **more: Any) -> tuple[int, str]:
     """Return code of closing and code of the error of a socket that is refused after its first message."""
     with suppress(ConnectionClosed), connect(doors.live_url, **more) as socket:
@@ -185,12 +222,16 @@ def test_a_page_of_another_site_is_refused(doors: Doors) -> None:
 
 
 def test_captions_have_an_end_to_their_number(doors: Doors) -> None:
-    """One more than may be is told to come later, and gets in once another has left."""
+    """One more than a key may have, or all, is told to come later, and gets in once another has left."""
+    start = {"type": "start", "key": doors.stack.api.key("other", "jobs:write")}
     with connect(doors.live_url, additional_headers=bearer(doors)) as one:
         started(one)
         with connect(doors.live_url, additional_headers=bearer(doors)) as other:
             started(other)
-            assert closed(doors, '{"type": "start"}', additional_headers=bearer(doors)) == (1013, "queue_full")
+            assert closed(doors, '{"type": "start"}', additional_headers=bearer(doors)) == (1013, "rate_limited")
+            with connect(doors.live_url) as third:
+                started(third, **start)
+                assert closed(doors, json.dumps(start)) == (1013, "queue_full")
 
     def again() -> bool:
         with connect(doors.live_url, additional_headers=bearer(doors)) as socket:

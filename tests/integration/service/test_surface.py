@@ -28,6 +28,7 @@ ALWAYS = {
 """The snapshot: these headers with these values are in every answer."""
 OWN_VALUES = {"/docs": {"content-security-policy"}}
 MIB = 1 << 20
+CHECKS = ("database", "broker", "webhooks")
 
 
 @pytest.fixture(scope="module")
@@ -320,6 +321,15 @@ def test_a_key_that_asks_too_often_waits(strict: ApiServer) -> None:
         assert client.get("/api/v1/limits").status_code == 200
 
 
+@pytest.mark.parametrize("rate", ["1e-320", "-1", "NaN", "Infinity", "1e300", "9" * 400])
+def test_a_key_with_a_rate_that_is_none_is_not_made(admin: httpx.Client, rate: str) -> None:
+    """What cannot be a rate is refused as a fault of the request, whichever part of the service sees it."""
+    text = f'{{"scopes": ["jobs:read"], "limits": {{"requests_per_minute": {rate}}}}}'
+    answer = admin.post("/api/v1/keys", content=text, headers={"content-type": "application/json"})
+    assert answer.status_code in {400, 422}, answer.text
+    assert "requests_per_minute" in answer.json()["detail"]
+
+
 def test_a_key_has_so_many_requests_at_once(strict: ApiServer) -> None:
     """With two requests under way the third of a key gets 429, and when one ends there is room again."""
     host, port = strict.url.removeprefix("http://").split(":")
@@ -353,11 +363,11 @@ def test_readiness_tells_of_broker_and_database(start_valkey: Any, tmp_path: Pat
     """/readyz turns to 503 when the broker goes, names it without its address, and back again; /healthz stays."""
     broker = start_valkey(tcp=True)
     with ApiServer(tmp_path / "api", broker.broker_url(1)) as server, server.client() as client:
-        assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": "ok", "broker": "ok"}}
+        assert client.get("/readyz").json() == {"status": "ok", "checks": dict.fromkeys(CHECKS, "ok")}
         broker.stop()
         answer = client.get("/readyz")
         assert answer.status_code == 503
-        assert answer.json()["checks"] == {"database": "ok", "broker": "unavailable"}
+        assert answer.json()["checks"] == {**dict.fromkeys(CHECKS, "ok"), "broker": "unavailable"}
         assert client.get("/healthz").status_code == 200
         broker.start()
         assert client.get("/readyz").status_code == 200

@@ -3,15 +3,16 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import Connection, func, select, update
 
 from tests import rows
 from voicejobs.errors import BadOption
-from voicejobs.store import events
+from voicejobs.store import events, webhooks
 from voicejobs.store import jobs as store
 from voicejobs.store.database import Database
 from voicejobs.store.events import Cursor, Scope
-from voicejobs.store.schema import jobs
+from voicejobs.store.schema import cursors, deliveries, jobs
+from voicejobs.store.schema import events as events_table
 from voicejobs.store.states import JobState
 
 
@@ -104,10 +105,62 @@ def test_a_wrong_id_is_refused(wrong: str) -> None:
 
 
 def test_old_events_are_forgotten(database: Database) -> None:
-    """Events above an age go, and the place of one that went is unknown."""
+    """Events above an age go, and the place of one that went is unknown; the newest stays."""
     add_watched(database)
     (first, *_) = read(database, Cursor())
     assert database.run(events.forget) == 0
-    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 2
+    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 1
     with database.read() as connection:
         assert events.place_of(connection, first.public_id) is None
+
+
+def test_a_reader_hears_what_comes_after_all_was_forgotten(database: Database) -> None:
+    """What happens after all events were old and went is behind the place of whoever has read them."""
+    for _ in range(3):
+        add_watched(database)
+    place = read(database, Cursor())[-1].cursor
+    database.run(lambda connection: events.forget(connection, older_than_s=-1.0))
+    _, job_id = add_watched(database)
+    assert [one.job_id for one in read(database, place)] == [None, job_id]
+
+
+def test_what_a_webhook_has_not_heard_is_not_forgotten(database: Database) -> None:
+    """Events that have not become deliveries stay, however old they are, and go afterwards."""
+    with database.begin() as connection:
+        webhooks.add(connection, tenant="default", url="https://example.org/", types=list(webhooks.TYPES))
+    _, job_id = add_watched(database)
+    database.run(lambda connection: store.cancel_jobs(connection, job_id=job_id))
+    database.run(lambda connection: events.forget(connection, older_than_s=-1.0))
+    assert database.run(lambda connection: webhooks.spread(connection, lambda event, facts: event.type)) == 3
+    assert database.run(lambda connection: events.forget(connection, older_than_s=-1.0)) == 2
+
+
+def test_events_of_a_restored_dump_are_heard(database: Database) -> None:
+    """On a server that counts its transactions anew, readers hear what the dump had for them and what comes then."""
+    if database.is_sqlite:
+        pytest.skip("SQLite counts no transactions")
+
+    def spread(connection: Connection) -> int:
+        return webhooks.spread(connection, lambda event, facts: event.type)
+
+    with database.begin() as connection:
+        webhooks.add(connection, tenant="default", url="https://example.org/", types=list(webhooks.TYPES))
+    heard, unheard = add_watched(database)[1], add_watched(database)[1]
+    database.run(lambda connection: store.cancel_jobs(connection, job_id=heard))
+    assert database.run(spread) == 5
+    database.run(lambda connection: store.cancel_jobs(connection, job_id=unheard))
+    with database.begin() as connection:  # what a dump brings along is the same rows; the server is another
+        for table in (events_table, cursors):
+            connection.execute(update(table).values(tx=table.c.tx + 1_000_000))
+    last = database.run(lambda connection: connection.execute(select(func.max(events_table.c.id))).scalar_one())
+    new = add_watched(database)[1]
+    database.run(lambda connection: store.cancel_jobs(connection, job_id=new))
+    assert database.run(spread) == 0
+    assert database.run(events.adopt)
+    assert not database.run(events.adopt)
+    assert database.run(spread) == 4
+    with database.read() as connection:
+        told = connection.execute(select(deliveries.c.event_id)).scalars().all()
+    assert len(told) == 3
+    assert [one.job_id for one in read(database, Cursor()) if one.id > last] == [None, new, new]
+    assert [one.id for one in read(database, Cursor())] == sorted(one.id for one in read(database, Cursor()))

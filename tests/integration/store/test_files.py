@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from hashlib import md5, sha256
 from itertools import repeat
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from sqlalchemy import update
 
-from voicejobs.errors import BadOption, DiskFull, NoSuchRecord, NotFound, TooLarge, WrongState
+from voicejobs.errors import BadOption, DatabaseUnavailable, DiskFull, NoSuchRecord, NotFound, TooLarge, WrongState
 from voicejobs.store import files
 from voicejobs.store.blobs import BlobStore
 from voicejobs.store.database import Database, now_s
@@ -223,3 +224,23 @@ def test_a_large_upload_takes_no_memory(sqlite_url: str, blobs: BlobStore) -> No
     assert process.memory_info().rss - before_bytes < 10 << 20
     assert blobs.size_bytes(file.sha256) == 200 << 20
     database.close()
+
+
+def test_a_part_whose_row_was_committed_unheard_keeps_its_bytes(
+    database: Database, blobs: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the answer of the database was lost the row may stand: the upload is completed with that part."""
+    upload = begun(database, 3)
+    run = database.run
+
+    def unheard(act: Any) -> Any:
+        run(act)
+        raise DatabaseUnavailable("the connection broke")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(database, "run", unheard)
+        with pytest.raises(DatabaseUnavailable):
+            files.add_part(database, blobs, upload, [b"abc"])
+    (part,) = files.list_parts(database, upload)
+    _, file = files.complete_upload(database, blobs, upload, [part.id])
+    assert blobs.raw_path(file.sha256).read_bytes() == b"abc"

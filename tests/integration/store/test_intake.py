@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, insert, select
+from sqlalchemy import func, insert, select, update
 
 from tests import rows
 from voicejobs import intake as taking
+from voicejobs import records
 from voicejobs.errors import (
     AddressRefused,
     BadOption,
@@ -192,3 +193,41 @@ def test_speech_after_recognition_has_options_of_its_own(database: Database, mak
     assert (made_of["recognise"]["engine"], made_of["synthesise"]["engine"]) == ("fake", "fake_voice")
     assert made_of["synthesise"]["voice"] == "high"
     assert made_of["retell"]["language"] is None
+
+
+@pytest.mark.parametrize(
+    ("item", "terms", "param"),
+    [
+        (Item(Wish(engine="fake", options={"initial_prompt": "\ud800"}), SOUND), Terms(), "options"),
+        (Item(FAKE, SOUND, {"metadata": {"a": "\udfff"}}), Terms(), "metadata"),
+        (Item(FAKE, SOUND), Terms(metadata={"\ud800": "a"}), "metadata"),
+        (Item(FAKE, SOUND), Terms(webhook_ids=["\ud800"]), "webhook_ids"),
+        (Item(FAKE, SOUND, {"metadata": {str(number): "" for number in range(17)}}), Terms(), "metadata"),
+        (Item(FAKE, SOUND, {"metadata": {"a": "b" * 513}}), Terms(), "metadata"),
+    ],
+)
+def test_half_a_character_and_too_much_are_refused(
+    make_intake: MakeIntake, item: Item, terms: Terms, param: str
+) -> None:
+    """What no answer could hold later is not taken in, nor more metadata with an item than with a job; none is left."""
+    with pytest.raises(BadOption) as caught:
+        taking.submit_many(make_intake(), [item], terms)
+    assert str(caught.value.details["param"]).endswith(param)
+    with make_intake().database.read() as connection:
+        assert connection.execute(select(func.count()).select_from(jobs)).scalar_one() == 0
+
+
+def test_a_job_with_odd_bytes_from_a_command_line_can_be_shown(make_intake: MakeIntake) -> None:
+    """Bytes that were no text are shown as question marks, other characters as they are, and the list stands."""
+    intake = make_intake()
+    wish = Wish(engine="fake", options={"initial_prompt": "a \N{GRINNING FACE}"})
+    taken = taking.submit_one(intake, Item(wish, SOUND))
+    kept = options(intake.database, taken.job_ids[0])
+    kept["recognise"]["hotwords"] = "b\udcff"
+    with intake.database.begin() as connection:
+        connection.execute(update(jobs).values(options=json.dumps(kept)))
+    with intake.database.read() as connection:
+        record = records.job_of(connection, "default", taken.job_ids[0])
+    json.dumps(record, ensure_ascii=False).encode()
+    assert record["options"]["recognise"]["initial_prompt"] == "a \N{GRINNING FACE}"
+    assert record["options"]["recognise"]["hotwords"] == "b?"

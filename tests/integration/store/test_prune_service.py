@@ -222,3 +222,14 @@ def test_deliveries_and_answers_go_in_their_time(database: Database, blobs: Blob
     assert (done.deliveries, done.keys) == (2, 1)
     assert pruned_as_told(database, blobs).deliveries == 1
     assert (count(database, deliveries), count(database, idempotency_keys)) == (2, 1)
+
+
+def test_who_writes_into_a_folder_that_is_being_emptied_is_not_disturbed(blobs: BlobStore) -> None:
+    """To remove the only blob of a folder leaves the folder: another one may be on its way there in the same moment."""
+    digest = old_blob(blobs, b"last of its folder")
+    path = blobs.raw_path(digest)
+    assert blobs.remove(digest) == 18
+    assert path.parent.is_dir()
+    work = blobs.work_file()
+    work.replace(path)  # what a writer does that had looked for the folder before
+    assert blobs.has(digest)

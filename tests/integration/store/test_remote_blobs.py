@@ -171,6 +171,7 @@ def test_only_old_blobs_are_removed(
     there.raw_path(digest)
     assert there.remove(digest) is None
     age_all(monkeypatch)
+    os.utime(there._path(digest), (1, 1))
     assert there.remove("0" * 64) is None
     assert there.remove(digest) == 5
     assert not here.has(digest)
@@ -210,6 +211,26 @@ def test_writing_and_pruning_at_the_same_moment_lose_nothing(
     assert written.wait(30)
     assert here.has(digest)
     writing.join()
+
+
+def test_what_was_just_written_here_is_published_though_it_is_being_removed(
+    there: RemoteBlobStore, s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that has come into the folder meanwhile stays: another process of this machine is about to publish it."""
+    digest = there.put_stream([b"bytes"]).sha256
+    age_all(monkeypatch)
+    real_remove = there.remote.remove
+
+    def remove(*names: str) -> None:
+        real_remove(*names)
+        if names[0].startswith("removing/"):
+            BlobStore.put_stream(BlobStore(there.root), [b"bytes"])  # as far as `RemoteBlobStore.adopt` comes at first
+
+    with monkeypatch.context() as patch:
+        patch.setattr(there.remote, "remove", remove)
+        assert there.remove(digest) == 5
+    there._publish(digest)
+    assert s3.names("blobs/") == [f"blobs/{digest[:2]}/{digest[2:]}"]
 
 
 def test_the_store_says_what_is_wrong_with_it(s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

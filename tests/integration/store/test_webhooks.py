@@ -13,6 +13,7 @@ from voicejobs.store import jobs as store
 from voicejobs.store import webhooks as hooks
 from voicejobs.store.database import Database
 from voicejobs.store.schema import cursors, deliveries, events, webhooks
+from voicejobs.store.turns import Caps, Turns, take_next
 from voicejobs.store.webhooks import Due, Outcome
 
 
@@ -55,11 +56,12 @@ def owed(database: Database) -> list[Any]:
         return list(connection.execute(select(deliveries).order_by(deliveries.c.id)))
 
 
-def claim(database: Database, *, lease_s: float = 20.0, most: int = 100, per_webhook: int = 100) -> list[Due]:
-    """Take leases on what is due."""
-    with database.read() as connection:
-        ids = hooks.find_due(connection, most=most, per_webhook=per_webhook)
-    return database.run(lambda connection: hooks.claim(connection, ids, lease_s=lease_s))
+def claim(
+    database: Database, *, lease_s: float = 20.0, most: int = 100, per_webhook: int = 100, per_tenant: int = 0
+) -> list[Due]:
+    """Take leases on what is next."""
+    caps = Caps(per_tenant, per_webhook)
+    return database.run(lambda connection: take_next(connection, most=most, caps=caps, turns=Turns(), lease_s=lease_s))
 
 
 def record(database: Database, due: Due, outcome: Outcome) -> bool:

@@ -5,8 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from itertools import islice
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,18 @@ from tests.servers.api import ApiServer
 from tests.servers.http import HttpServer, Reply, Request
 from tests.servers.valkey import Valkey
 from tests.waiting import wait_until
-from voicejobs.api.webhooks import MOST_TESTS
-from voicejobs.notify import Notifier
+from voicejobs.api.server import ApiOptions, run
+from voicejobs.api.webhooks import MOST_TESTS, MOST_TESTS_OF_ONE
+from voicejobs.errors import BadOption
+from voicejobs.notify import SENDERS, Notifier
+from voicejobs.outbound.signing import SECRET_FILE
 from voicejobs.receivers import Receivers
 from voicejobs.settings import Settings
 from voicejobs.store import jobs as store
+from voicejobs.store import webhooks as rows_of_hooks
 from voicejobs.store.database import Database
 from voicejobs.store.schema import deliveries, webhooks
+from voicejobs.store.webhooks import TYPES
 
 BROKER_DATABASE = 13
 TIMEOUT_S = 0.8
@@ -280,27 +284,100 @@ def test_a_test_is_sent_at_once_and_told(client: httpx.Client, receiver: Receive
 def test_so_many_tests_run_at_once_and_the_service_answers_meanwhile(
     valkey: Valkey, tmp_path: Path, receiver: Receiver
 ) -> None:
-    """A receiver that takes its time holds a few threads and no more: further tests are told to come later."""
+    """A receiver that takes its time holds a few threads, those of a tenant fewer: further tests come later."""
     held = threading.Event()
-    receiver.answer = lambda request: Reply(204, before=lambda: held.wait(60), body=[b""])
-    with serving(tmp_path, valkey, 60.0) as api, ThreadPoolExecutor(MOST_TESTS + 2) as pool:
-        key = api.key("first", "webhooks")
-        with api.client(key) as client:
-            hook = make(client, receiver.url)
-            address = f"{HOOKS}/{hook['id']}"
+    receiver.answer = lambda request: Reply(204 if held.wait(60) else 500)
+    with serving(tmp_path, valkey, 60.0) as api, ThreadPoolExecutor(MOST_TESTS) as pool:
+        tested = []
+        for tenant in ("first", "second", "third"):
+            key = api.key(tenant, "webhooks")
+            with api.client(key) as client:
+                tested.append((key, f"{HOOKS}/{make(client, receiver.url)['id']}"))
 
-            def test(_: int) -> int:
-                with api.client(key) as own:
-                    return own.post(f"{address}/test").status_code
+        def test(key: str, address: str) -> int:
+            with api.client(key) as own:
+                return own.post(f"{address}/test").status_code
 
-            answers = [pool.submit(test, number) for number in range(MOST_TESTS + 2)]
-            try:
-                refused = [one.result() for one in islice(as_completed(answers, timeout=30), 2)]
-                assert client.get(address).status_code == 200
-            finally:
-                held.set()
-            assert refused == [429] * 2
-            assert sorted(one.result() for one in answers) == [200] * MOST_TESTS + [429] * 2
+        running = []
+        try:
+            for one in tested[:2]:
+                running += [pool.submit(test, *one) for _ in range(MOST_TESTS_OF_ONE)]
+                receiver.wait(len(running))
+                assert test(*one) == 429
+            assert test(*tested[2]) == 429
+            with api.client(tested[2][0]) as client:
+                assert client.get(tested[2][1]).status_code == 200
+        finally:
+            held.set()
+        assert [one.result() for one in running] == [200] * MOST_TESTS
+
+
+def test_slow_receivers_of_one_tenant_hold_up_no_other(valkey: Valkey, tmp_path: Path, receiver: Receiver) -> None:
+    """However many receivers of a tenant take their time, it has few messages under way, and another's goes out."""
+    held = threading.Event()
+    receiver.answer = lambda request: Reply(204 if request.path == "/other" or held.wait(60) else 500)
+    with serving(tmp_path, valkey, 60.0) as api:
+        with api.client(api.key("many", "webhooks")) as client:
+            for _ in range(SENDERS + 4):
+                make(client, receiver.url)
+        with api.client(api.key("few", "webhooks")) as client:
+            make(client, f"{receiver.server.url}/other")
+        try:
+            for _ in range(3):
+                end_job(api.database, "many")
+            most = Settings.from_env(api.variables).webhook_tenant_messages
+            receiver.wait(most)
+            mine = end_job(api.database, "few")
+            (request,) = receiver.wait(1, "/other")
+            assert json.loads(request.body)["data"]["id"] == mine
+            assert len(receiver.got()) == most
+        finally:
+            held.set()
+
+
+def test_without_a_secret_the_operator_is_told(valkey: Valkey, tmp_path: Path, receiver: Receiver) -> None:
+    """Where nothing can be signed: 503 with its own code, a line in the log, readiness; what is owed waits unharmed."""
+    api = serving(tmp_path, valkey, 5.0)
+    secret = tmp_path / "state" / SECRET_FILE
+    secret.write_text("s" * 64)
+    secret.chmod(0o644)
+    hook_id = api.database.run(lambda one: rows_of_hooks.add(one, tenant="first", url=receiver.url, types=TYPES))
+    with api, api.client(api.key("first", "webhooks")) as client:
+        assert api.log.count("webhooks cannot be signed") == 1
+        for path in ("", f"/{hook_id}/rotate-secret", f"/{hook_id}/test"):
+            answer = client.post(f"{HOOKS}{path}", json=None if path else {"url": receiver.url})
+            assert (answer.status_code, answer.json()["code"]) == (503, "secret_unusable"), path
+            assert answer.headers["retry-after"]
+            assert SECRET_FILE not in answer.text
+        told = client.get("/readyz")
+        assert (told.status_code, told.json()["status"]) == (200, "degraded")
+        assert told.json()["checks"] == {"database": "ok", "broker": "ok", "webhooks": "unavailable"}
+        end_job(api.database)
+        wait_until(lambda: "secret_unusable" in api.log.partition("cannot look after webhooks")[2],
+                   what=lambda: api.log[-2000:])  # fmt: skip
+        (owed,) = log_of(client, hook_id)
+        assert (owed["status"], owed["attempts"]) == ("pending", 0)
+        secret.chmod(0o600)
+        assert wait_for_state(client, hook_id, "delivered")["attempts"] == 1
+        assert client.get(f"{HOOKS}/{hook_id}").json()["rotated_at"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("webhook_secret", "short"),
+        ("webhook_ports", "http"),
+        ("source_url_networks", "lan"),
+        ("source_path_roots", "relative"),
+        ("api_aliases", "whisper-1"),
+        ("api_voices", "alloy="),
+    ],
+)
+def test_a_setting_that_cannot_be_right_is_told_at_start(name: str, value: str) -> None:
+    """Who calls cannot mend a setting, and is not told of it: the service does not start, and names it."""
+    settings = Settings.from_env({"HOME": "/nowhere", f"VOICEJOBS_{name.upper()}": value})
+    with pytest.raises(BadOption, match=f"VOICEJOBS_{name.upper()}"):
+        run(ApiOptions(), settings)
 
 
 @pytest.mark.parametrize(

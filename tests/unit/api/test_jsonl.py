@@ -22,9 +22,9 @@ def read(*lines: Any, most: int = 10, longest_bytes: int = 10_000) -> list[Line 
 
 def test_lines_are_read_and_empty_ones_left_out() -> None:
     """The number is that of the line in the file, whatever is left out."""
-    assert read(line("a"), b"", b"  ", line("b")) == [
+    assert read(line("a"), b"", b"  ", line("\N{GRINNING FACE}\N{HANGUL SYLLABLE TAE}")) == [
         Line(1, "a", {"model": "base"}),
-        Line(4, "b", {"model": "base"}),
+        Line(4, "\N{GRINNING FACE}\N{HANGUL SYLLABLE TAE}", {"model": "base"}),
     ]
 
 
@@ -35,6 +35,9 @@ def test_lines_are_read_and_empty_ones_left_out() -> None:
         (b"\xff\xfe", "invalid_json_line", None),
         (b"[" * 100_000, "line_too_long", None),
         ([], "invalid_json_line", None),
+        (line("\ud800"), "invalid_json_line", None),
+        (line(body={"model": "base", "prompt": "\udfff"}), "invalid_json_line", None),
+        (b'{"custom_id": "\xed\xa0\x80"}', "invalid_json_line", None),
         (line(""), "invalid_custom_id", "custom_id"),
         (line("x" * 513), "invalid_custom_id", "custom_id"),
         (line(method="GET"), "invalid_method", "method"),

@@ -5,10 +5,12 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
+import httpx
 import pytest
 
 from voicejobs.api import sse
 from voicejobs.api.sse import EventStream, Streams, frame
+from voicejobs.client.service import parse_events
 from voicejobs.errors import RateLimited
 
 
@@ -21,6 +23,15 @@ def test_an_event_is_one_frame() -> None:
     assert whole.endswith("\n\n")
     assert whole.count("\n\n") == 1
     assert b"id:" not in frame("progress", {})
+
+
+def test_what_a_client_takes_for_a_line_end_stays_in_its_line() -> None:
+    """Characters at which Python breaks lines, and an event stream does not, reach clients that break there whole."""
+    names = {"name": "a\u2028b\u2029c\x85d\x0be\x1cf"}
+    lines = httpx.Response(200, content=frame("snapshot", names, "evt_1")).iter_lines()
+    (event,) = parse_events(lines)
+    assert (event.type, event.id) == ("snapshot", "evt_1")
+    assert json.loads(event.data) == names
 
 
 def test_streams_are_counted() -> None:

@@ -169,3 +169,15 @@ def encode_all(sink: io.BytesIO, name: str) -> None:
         encoder.close()
     finally:
         encoder.discard()
+
+
+@pytest.mark.parametrize("length", [0, 1, 16_384, 16_385, 50_000])
+def test_samples_become_integers_one_by_one(length: int) -> None:
+    """Each sample is scaled, clipped and rounded by itself, however long the block, and the block stays as it is."""
+    block = np.random.default_rng(length).normal(0, 0.6, length).astype(np.float32)
+    given = block.copy()
+    expected = [round(max(-1.0, min(1.0, float(one))) * 32_767) for one in block[:: max(1, length // 500)]]
+    found = to_pcm(block)
+    assert (len(found), found.dtype) == (length, np.dtype("<i2"))
+    assert found[:: max(1, length // 500)].tolist() == pytest.approx(expected, abs=1)
+    assert np.array_equal(block, given)

@@ -151,7 +151,7 @@ def test_what_changes_under_the_upload_costs_the_others_nothing(
         code, stdout, stderr = command(*words)
     assert (code, stdout.strip(), batches.items) == (3, "batch_1", ["b.wav"])
     assert "[input_changed]" in stderr
-    assert "[unreadable]" in stderr
+    assert "[not_found]" in stderr
     assert "1 file submitted, 2 left out" in stderr
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from voicejobs.cli.store import opened
 from voicejobs.embedded.stack import make_state_dir
 from voicejobs.embedded.supervisor import CHILDREN_FILE, LOCK_FILE, orphans
 from voicejobs.errors import BadOption, DatabaseUnavailable
+from voicejobs.outbound.signing import SECRET_FILE
 from voicejobs.settings import Settings
 from voicejobs.store.database import Database
 from voicejobs.store.owners import process_start
@@ -129,3 +131,16 @@ def test_a_clock_that_is_wrong_is_told(postgres_url: str, tmp_path: Path, monkey
     monkeypatch.setattr("voicejobs.cli.doctor.time.time", lambda: real() + 3600)
     found = doctor._clock(settings)
     assert (found.status, found.detail) == ("warn", "+3600 s from the database's")
+
+
+def test_a_secret_of_webhooks_that_cannot_be_used_is_told(settings: Settings) -> None:
+    """One that is too short or damaged is a fault; one that is not set for a shared database is worth a warning."""
+    assert doctor._webhooks(settings).status == "ok"
+    assert not (settings.state_dir / SECRET_FILE).exists()
+    missing = doctor._webhooks(replace(settings, database_url="postgresql://x/y"))
+    assert (missing.status, "VOICEJOBS_WEBHOOK_SECRET" in missing.detail) == ("warn", True)
+    short = doctor._guarded(doctor._webhooks, replace(settings, webhook_secret="short"))
+    assert (short.check, short.status, "secret_unusable" in short.detail) == ("webhooks", "fail", True)
+    (settings.state_dir / SECRET_FILE).write_text("damaged")
+    (settings.state_dir / SECRET_FILE).chmod(0o600)
+    assert doctor._guarded(doctor._webhooks, settings).status == "fail"

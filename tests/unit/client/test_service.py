@@ -1,23 +1,29 @@
 """The client of a service: what it tries again, what it makes of answers, and parts that are sent once."""
 
 import json
+import re
 from collections.abc import Callable
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.servers.http import HttpServer, Reply, Request
 from voicejobs.cli.main import exit_code
+from voicejobs.cli.remote_submit import NamedUpload, _Sending
 from voicejobs.client import uploads
-from voicejobs.client.service import Service, parse_events
+from voicejobs.client.service import LONGEST_PAUSE_S, Service, _retry_after_s, parse_events
 from voicejobs.client.uploads import Notes, Upload, bring
 from voicejobs.errors import (
     AccessDenied,
     BadOption,
     InputChanged,
     NoSuchRecord,
+    NotFound,
+    OutputUnwritable,
     QueueFull,
     ServerUnreachable,
     VoicejobsError,
@@ -124,6 +130,8 @@ class Uploads:
         self.parts: list[dict[str, str]] = []
         self.status = "pending"
         self.completed: list[str] = []
+        self.cancelled = 0
+        self.file: dict[str, str] | None = None
         self.fail_after = 10**9
 
     def __call__(self, request: Request) -> Reply:
@@ -139,9 +147,13 @@ class Uploads:
         if path.endswith("/complete"):
             self.completed = json.loads(request.body)["part_ids"]
             return self._json({"file": {"id": "file_1"}})
+        if path.endswith("/cancel"):
+            self.cancelled += 1
         if path.startswith("/v1/files"):
             return self._json({"id": "file_1"})
-        return self._json({"id": "upload_1", "status": self.status, "bytes": 40, "parts": self.parts})
+        return self._json(
+            {"id": "upload_1", "status": self.status, "bytes": 40, "parts": self.parts, "file": self.file}
+        )
 
     @staticmethod
     def _json(body: Any) -> Reply:
@@ -212,13 +224,32 @@ def test_an_upload_that_is_over_begins_anew(tmp_path: Path, upload: Upload, stat
     assert "/v1/uploads" in [one.path for one in server.requests]
 
 
-def test_a_file_that_changed_is_not_completed(tmp_path: Path, upload: Upload) -> None:
-    """What was hashed is what the service gets, or nothing."""
+def test_a_file_that_was_completed_unheard_is_not_sent_again(tmp_path: Path, upload: Upload) -> None:
+    """Ended between the completion and the note of it, the next command finds the file by its upload."""
     there = Uploads()
-    Path(upload.path).write_bytes(b"d" * 40)
-    with HttpServer(there) as server, service(server.url, tmp_path) as client, pytest.raises(InputChanged):
-        bring(client, Notes(tmp_path / "notes", client.url), upload)
+    there.status, there.file = "completed", {"id": "file_7"}
+    counted: list[int] = []
+    with HttpServer(there) as server, service(server.url, tmp_path) as client:
+        notes = Notes(tmp_path / "notes", client.url)
+        notes.write(upload.sha256, upload="upload_1")
+        assert bring(client, notes, upload, counted.append) == "file_7"
+        assert notes.read(upload.sha256)["file"] == "file_7"
+    assert {one.method for one in server.requests} == {"GET"}
+    assert sum(counted) == 40
+
+
+@pytest.mark.parametrize("content", [b"d" * 40, b"d" * 4000, b"a" * 10, b"a" * 10 + b"b" * 10 + b"a" * 10 + b"c" * 11])
+def test_a_file_that_changed_is_not_completed(tmp_path: Path, upload: Upload, content: bytes) -> None:
+    """What was hashed is what the service gets, or nothing: no more is sent than it was, and the parts are given up."""
+    there = Uploads()
+    Path(upload.path).write_bytes(content)
+    with HttpServer(there) as server, service(server.url, tmp_path) as client:
+        notes = Notes(tmp_path / "notes", client.url)
+        with pytest.raises(InputChanged):
+            bring(client, notes, upload)
+        assert notes.read(upload.sha256) == {}
     assert not there.completed
+    assert (len(there.parts) <= 4, there.cancelled) == (True, 1)
 
 
 def test_a_note_that_a_kill_has_cut_off_counts_for_nothing(tmp_path: Path) -> None:
@@ -230,3 +261,37 @@ def test_a_note_that_a_kill_has_cut_off_counts_for_nothing(tmp_path: Path) -> No
     for content in (b'{"file": "fi', b"[]", b"\xff"):
         path.write_bytes(content)
         assert notes.read("ab") == {}
+
+
+def test_a_note_that_cannot_be_written_is_no_fault_of_the_file(tmp_path: Path) -> None:
+    """A state folder that takes nothing is named, by an error that is ours."""
+    (tmp_path / "notes").write_text("no folder")
+    with pytest.raises(OutputUnwritable, match="notes"):
+        Notes(tmp_path / "notes", "http://x").write("ab", file="file_1")
+
+
+def test_a_file_that_has_gone_is_told_of_by_its_name(tmp_path: Path, upload: Upload) -> None:
+    """Between the hash and the upload a file may go: the error is that of an input, for a small and a large one."""
+    Path(upload.path).unlink()
+    with HttpServer(Uploads()) as server, service(server.url, tmp_path) as client:
+        for one in (upload, replace(upload, size=10)):
+            with pytest.raises(NotFound, match=re.escape("calls/talk.wav")):
+                bring(client, Notes(tmp_path / "notes", client.url), one)
+
+
+def test_files_that_change_under_a_submission_are_left_out(tmp_path: Path, upload: Upload) -> None:
+    """What goes or changes after it was hashed is told of, and costs the others nothing."""
+    other, gone = tmp_path / "other.wav", tmp_path / "gone.wav"
+    other.write_bytes(b"changed")
+    kept = NamedUpload(upload.path, upload.name, upload.sha256, upload.size, "talk.wav")
+    found = [kept, NamedUpload(str(other), "other.wav", "00", 3), NamedUpload(str(gone), "gone.wav", "11", 3)]
+    with HttpServer(Uploads()) as server, service(server.url, tmp_path) as client:
+        sending = _Sending(client, Notes(tmp_path / "notes", client.url), quiet=True)
+        assert sending.all(found) == ([kept], {upload.sha256: "file_1"})
+
+
+@pytest.mark.parametrize("told", ["nan", "inf", "-5", "soon", "1e999"])
+def test_an_odd_time_to_wait_is_one_that_can_be_waited(told: str) -> None:
+    """Whatever Retry-After says, the wait is a number of seconds within bounds."""
+    answer = httpx.Response(503, headers={"retry-after": told})
+    assert 0.0 <= _retry_after_s(answer, 0.25) <= LONGEST_PAUSE_S

@@ -7,7 +7,7 @@ import pytest
 from tests.servers.http import HttpServer, Reply
 from voicejobs.client.service import Service, segment
 from voicejobs.client.uploads import Notes
-from voicejobs.errors import AccessDenied, BadOption, NoSuchRecord, ServerUnreachable
+from voicejobs.errors import AccessDenied, BadOption, NoSuchRecord, OutputUnwritable, ServerUnreachable
 from voicejobs.settings import Settings
 
 PAGE = {"Content-Type": "text/html; charset=utf-8"}
@@ -131,5 +131,5 @@ def test_an_id_leads_nowhere_else(identity: str) -> None:
 def test_a_place_where_nothing_can_be_noted_is_named(tmp_path: Path) -> None:
     """A file where the folder of notes should be is told with its path."""
     (tmp_path / "uploads").touch()
-    with pytest.raises(BadOption, match="uploads"):
+    with pytest.raises(OutputUnwritable, match="uploads"):
         Notes(tmp_path / "uploads", "http://x").write("ab", file="file_1")

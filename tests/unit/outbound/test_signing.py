@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from voicejobs.errors import BadOption, BadSignature
+from voicejobs.errors import BadOption, BadSignature, SecretUnusable
 from voicejobs.outbound import signing
 from voicejobs.settings import Settings
 
@@ -117,20 +117,32 @@ def test_the_secret_of_the_installation_is_made_once(tmp_path: Path) -> None:
     assert signing.installation_secret(settings) == first
     assert [one.name for one in path.parent.iterdir()] == [signing.SECRET_FILE]
     path.chmod(0o640)
-    with pytest.raises(BadOption, match="read by others"):
+    with pytest.raises(SecretUnusable, match="read by others"):
         signing.installation_secret(settings)
     path.chmod(0o600)
     path.write_text("short")
-    with pytest.raises(BadOption, match="damaged"):
+    with pytest.raises(SecretUnusable, match="damaged"):
         signing.installation_secret(settings)
 
 
 def test_a_shared_database_needs_a_shared_secret(tmp_path: Path) -> None:
     """With Postgres other machines have other state folders: nothing is made up, and the setting is asked for."""
     settings = Settings(tmp_path, tmp_path, database_url="postgresql://x/y")
-    with pytest.raises(BadOption, match="VOICEJOBS_WEBHOOK_SECRET is not set"):
+    with pytest.raises(SecretUnusable, match="VOICEJOBS_WEBHOOK_SECRET is not set"):
         signing.installation_secret(settings)
-    with pytest.raises(BadOption, match="fewer than 24"):
+    with pytest.raises(SecretUnusable, match="fewer than 24"):
         signing.installation_secret(replace(settings, webhook_secret="short"))
     assert signing.installation_secret(replace(settings, webhook_secret="x" * 24)) == b"x" * 24
     assert "x" * 24 not in repr(replace(settings, webhook_secret="x" * 24))
+
+
+def test_to_look_for_the_secret_makes_none(tmp_path: Path) -> None:
+    """Whoever only asks whether there is a secret leaves no file, and is told where it would come from."""
+    settings = Settings(tmp_path / "state", tmp_path)
+    assert "made when" in signing.source_of(settings)
+    assert not (tmp_path / "state").exists()
+    signing.installation_secret(settings)
+    assert signing.SECRET_FILE in signing.source_of(settings)
+    assert signing.source_of(replace(settings, webhook_secret="x" * 24)) == "VOICEJOBS_WEBHOOK_SECRET"
+    with pytest.raises(SecretUnusable):
+        signing.source_of(replace(settings, database_url="postgresql://x/y"))

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from voicejobs.engines.base import EngineSpec, SynthesiseOptions
 from voicejobs.engines.fake_voice import RATE_HZ, FakeVoiceEngine, describe, hear
-from voicejobs.steps.join import PEAK, Joiner, JoinOptions, Meter, Take, louder
+from voicejobs.steps.join import PEAK, Joiner, JoinOptions, Meter, Take, edges, louder, peak_of
 
 VOICE = FakeVoiceEngine.load(EngineSpec("fake_voice"))
 
@@ -146,3 +146,36 @@ def test_early_sound_is_the_same_sound(monkeypatch: pytest.MonkeyPatch, pause_s:
     late, other = join(*takes, crossfade_ms=crossfade_ms)
     assert np.array_equal(early, late)
     assert joiner.times_s == other.times_s
+
+
+@pytest.mark.parametrize("sound_at", [0, 1, 16_383, 16_384, 40_000])
+@pytest.mark.parametrize("length", [1, 100, 16_384, 30_000])
+def test_the_edges_of_sound_are_found_to_the_sample(sound_at: int, length: int) -> None:
+    """However long the silence before and after the sound is, it is counted, and nothing is changed on the way."""
+    samples = np.zeros(sound_at + length + 777, np.float32)
+    samples[sound_at : sound_at + length] = -0.5
+    given = samples.copy()
+    assert edges(samples) == (sound_at, 777)
+    assert peak_of(samples) == 0.5
+    assert np.array_equal(samples, given)
+
+
+def test_silence_has_no_edges() -> None:
+    """What holds nothing to hear is silence to its end."""
+    assert edges(np.full(20_000, 1e-4, np.float32)) == (20_000, 0)
+    assert edges(np.zeros(0, np.float32)) == (0, 0)
+
+
+@pytest.mark.parametrize("cut", [[1], [400, 1300], [2500], [100, 2999]])
+def test_a_piece_that_comes_in_parts_is_joined_as_a_whole(cut: list[int]) -> None:
+    """Wherever it is cut, silent parts at its end included, the sound and the times are those of the whole piece."""
+    rate_hz = 1000
+    first = np.concatenate([np.full(2000, 0.5, np.float32), np.zeros(1000, np.float32)])
+    second = np.full(500, 0.4, np.float32)
+    whole = Joiner(rate_hz)
+    expected = np.concatenate(list(whole.blocks([Take(first, 0.3), Take(second)])))
+    parts = [Take(part, 0.3, continues=number > 0) for number, part in enumerate(np.split(first, cut))]
+    joiner = Joiner(rate_hz)
+    found = np.concatenate(list(joiner.blocks([*parts, Take(second)])))
+    assert np.array_equal(found, expected)
+    assert joiner.times_s == whole.times_s

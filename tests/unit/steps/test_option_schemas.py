@@ -23,7 +23,7 @@ def test_every_option_is_described_or_kept_inside(name: str) -> None:
     """Each option of a step has a schema or is none of a request's business, and every default fits its schema."""
     defaults, schemas = STEPS[name].defaults, SCHEMAS[name]
     assert set(defaults) - set(schemas) == INSIDE.get(name, set())
-    assert set(schemas) - set(defaults) <= {"verify_model"}
+    assert set(schemas) - set(defaults) <= {"verify_model", "prompt_file_id"}
     for option, schema in schemas.items():
         if option in defaults and option != "verify":
             check(defaults[option], schema, option)

@@ -51,10 +51,35 @@ def test_a_line_that_is_too_long_is_spoken_faster() -> None:
         Line("b" * 10, "b" * 10, room_s=0.8),
         Line("c" * 10, "c" * 10, room_s=0.4),
     ]
-    found = speak(lines, voice, SynthesiseOptions(), fit=Fit(1.5))
+    found = speak(lines, voice, SynthesiseOptions(), fit=Fit(1.5, max_stretch=1.0))
     assert [round(one.sound.duration_s, 2) for one in found] == [1.0, 0.78, 0.67]
     assert [one.facts for one in found] == [{}, {"speed": 1.288}, {"speed": 1.5, "over_s": 0.266}]
     assert len(voice.asked) == 3
+
+
+def test_a_line_that_is_still_too_long_is_stretched_into_its_room() -> None:
+    """To the sample where the factor allows it, else as far as it does; without speed the sound is stretched alone."""
+    lines = [Line("a" * 10, "a" * 10, room_s=0.6), Line("b" * 10, "b" * 10, room_s=0.4)]
+    found = speak(lines, Counting(), SynthesiseOptions(), fit=Fit(1.5, max_stretch=1.25))
+    assert [len(one.sound.samples) for one in found] == [600, 533]
+    assert [one.facts for one in found] == [
+        {"speed": 1.5, "stretch": 1.11}, {"speed": 1.5, "stretch": 1.25, "over_s": 0.133}
+    ]  # fmt: skip
+    voice = Counting()
+    (alone,) = speak([Line("c" * 10, "c" * 10, room_s=0.9)], voice, SynthesiseOptions(), fit=Fit(1.0))
+    assert (len(alone.sound.samples), alone.facts) == (900, {"stretch": 1.111})
+    assert len(voice.asked) == 1
+    with pytest.raises(BadOption, match="max_stretch"):
+        Fit(max_stretch=2.5)
+
+
+def test_another_reading_of_a_line_is_stretched_too() -> None:
+    """A line that is spoken again since it was not understood fits into its room as the first reading did."""
+    answers = iter([["xx"], ["word"]])
+    verify = Verify(lambda sounds: next(answers), 0.1, 3, "en", slows=False)
+    (found,) = speak([Line("word", "word", room_s=0.35)], Counting(), SynthesiseOptions(), fit=Fit(1.0), verify=verify)
+    assert len(found.sound.samples) == 350
+    assert found.facts == {"stretch": 1.143, "cer": 0.0, "tries": 2}
 
 
 def test_a_line_that_is_not_understood_is_spoken_again_and_the_best_is_kept() -> None:
