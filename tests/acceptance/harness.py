@@ -10,7 +10,7 @@ import tempfile
 import time
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -262,9 +262,16 @@ def speech_files(folder: Path, count: int, seed: int = 1) -> list[Path]:
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file below a folder, hidden ones too, by relative path."""
-    found: Sequence[Path] = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {os.fspath(path.relative_to(folder)): sha256(path.read_bytes()).hexdigest() for path in found}
+    """Return the SHA-256 of every file below a folder, hidden ones too, by relative path.
+
+    A file that is renamed while we look, as outputs are when they are whole, is passed over under its old name.
+    """
+    paths: Sequence[Path] = sorted(path for path in folder.rglob("*") if path.is_file())
+    found: dict[str, str] = {}
+    for path in paths:
+        with suppress(FileNotFoundError):
+            found[os.fspath(path.relative_to(folder))] = sha256(path.read_bytes()).hexdigest()
+    return found
 
 
 @contextmanager
