@@ -13,7 +13,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -102,7 +102,8 @@ class Wakes:
             return
         self._end.set()
         self._wanted.set()
-        os.write(self._to_end, b"\n")  # to close it alone is not enough: a child may hold a copy
+        with suppress(BrokenPipeError):  # the thread has ended already
+            os.write(self._to_end, b"\n")  # to close it alone is not enough: a child may hold a copy
         os.close(self._to_end)
         if self._thread.ident is None:
             os.close(self._ended)
