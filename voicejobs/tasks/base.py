@@ -249,7 +249,7 @@ def _interrupted(runtime: Runtime, lease: Lease, reason: Interruption) -> None:
         if isinstance(reason, Cancelled):
             runtime.upkeep.tick()
     except VoicejobsError as error:
-        logger.info("could not give the lease back", extra={"error": error.message})
+        logger.info("could not give the lease back", extra={"code": error.code, "error": error.message})
         _owe(runtime, lease, error)
         return
     if isinstance(reason, Cancelled):

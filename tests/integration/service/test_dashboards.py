@@ -2,18 +2,21 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from prometheus_client.core import Metric
 
 from tests.rows import opened
 from voicejobs.api.context import Lag, Requests
 from voicejobs.api.metrics import own_families
 from voicejobs.metrics.page import Metrics
+from voicejobs.rpc.admission import Counts
+from voicejobs.rpc.metrics import ServerMetrics
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
@@ -30,7 +33,21 @@ def names(sqlite_url: str) -> set[str]:
     """Return the names of all samples that the page can have."""
     process: Any = SimpleNamespace(requests=Requests(), lag=Lag(), started_at=0.0)
     with opened(sqlite_url) as database:
-        families = list(Metrics(database, lambda: own_families(process)).collect())
+        return samples(Metrics(database, lambda: own_families(process)).collect())
+
+
+@pytest.fixture
+def engine_names() -> set[str]:
+    """Return the names of all samples that the page of a voice engine can have."""
+    limits = SimpleNamespace(slots=1, queue_length=1, streams=1)
+    zero: Any = SimpleNamespace(working=0, waiting=0, limits=limits, counts=Counts())
+    host: Any = SimpleNamespace(figures=list)
+    streams: Any = SimpleNamespace(open=0)
+    return samples(ServerMetrics(host, zero, streams).collect())
+
+
+def samples(families: Iterable[Metric]) -> set[str]:
+    """Return the names of all samples of families."""
     found = set()
     for family in families:
         endings = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(family.type, [""])
@@ -77,12 +94,12 @@ def test_prometheus_reads_the_page_with_a_key_from_a_file() -> None:
     assert scraped["authorization"] == {"type": "Bearer", "credentials_file": "/run/secrets/metrics_key"}
 
 
-def test_the_page_of_docs_tells_of_every_metric(names: set[str]) -> None:
+def test_the_page_of_docs_tells_of_every_metric(names: set[str], engine_names: set[str]) -> None:
     """docs/watching.md explains each metric, and none that does not exist."""
     page = (ROOT / "docs" / "watching.md").read_text(encoding="utf-8")
     told = set(re.findall(r"`(voicejobs_\w+)`", page))
     plain = {
         re.sub(r"_(bucket|count|sum)$", "", name) if name.endswith(("_bucket", "_sum", "_count")) else name
-        for name in names
+        for name in names | engine_names
     }
     assert told == plain

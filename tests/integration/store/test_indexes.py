@@ -83,6 +83,7 @@ def test_every_partial_index_exists(database: Database) -> None:
         "ix_batches_open",
         "ix_batches_tenant",
         "ix_deliveries_due",
+        "ix_deliveries_leased",
         "ix_jobs_cancelling",
         "ix_jobs_expiring",
         "ix_jobs_sent",

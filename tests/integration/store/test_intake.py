@@ -155,7 +155,7 @@ def test_files_and_webhooks_of_others_are_not_there(database: Database, make_int
         (Wish(engine="fake", options={"render": {"colour": 1}}), SOUND, BadOption, "options.render"),
         (Wish(engine="fake", options={"vad_engine": "fake"}), SOUND, BadOption, "options.vad_engine"),
         (Wish(model="tiny.en", options={"language": "de"}), SOUND, BadOption, "options.language"),
-        (Wish(model="tiny.en", task="translate"), SOUND, BadOption, "options.language"),
+        (Wish(model="tiny.en", task="translate"), SOUND, BadOption, "model"),
         (Wish(engine="fake", formats=["gif"]), SOUND, BadOption, "output_formats"),
         (Wish(task="speak", engine="fake_voice", formats=["ctm"]), Source(text="a"), BadOption, "output_formats"),
         (FAKE, Source(text="Hello"), BadOption, "source.text"),
